@@ -1,0 +1,3 @@
+module github.com/ernic-dev/ernic
+
+go 1.26

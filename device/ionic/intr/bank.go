@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package intr is the bank of interrupt control blocks of the ionic NIC, one
+// per MSI-X vector, at BAR0 0x2000. One rule serves the admin queue, the
+// Ethernet queues and the RDMA event queues alike.
+//
+//	+0  coal_init    u32  coalesce interval, kept but not acted on
+//	+4  mask         u32  1: never assert
+//	+8  credits      u32  read: current credits (signed 16 bit)
+//	                      write: bits 15:0 credits returned, bit 16 clear mask,
+//	                      bit 17 restart the coalesce timer
+//	+12 mask_assert  u32  1: set mask each time the vector asserts
+//	+16 coal         u32  remaining time, always 0
+//
+// Each posted event adds one credit; the driver returns what it consumed. The
+// credits decide whether an unmask asserts again:
+//
+//   - An event posted while masked asserts at the unmask, by either path.
+//   - Credits left over after a return (n > 0) assert again: the driver's poll
+//     has a budget of 256 transmit completions and relies on it.
+//   - A return of zero with nothing fresh drops the rest: the RDMA driver never
+//     returns the credits of the events it polled, and a strict level would
+//     storm.
+//
+// After a reset every vector is masked: between request_irq and the addition of
+// its NAPI the driver would call a nil poll function, so only the driver's own
+// mask write opens a vector.
+package intr
+
+import (
+	"sync/atomic"
+
+	"github.com/ernic-dev/ernic/device/ionic/abi"
+)
+
+// A vector's state is one word so that posting is a single compare-and-swap.
+const (
+	creditBits = 0xffff
+	fresh      = 1 << 16 // an event was posted since the last assertion
+	masked     = 1 << 17
+	autoMask   = 1 << 18 // mask_assert
+)
+
+// resetState is what every vector holds after a reset: masked, nothing else.
+const resetState = masked
+
+type vector struct {
+	state    atomic.Uint32
+	coalInit atomic.Uint32
+	_        [56]byte // one vector per cache line: different queues post to different ones
+}
+
+// Bank holds the control blocks of all vectors. All methods are safe for
+// concurrent use and none of them allocates.
+type Bank struct {
+	vectors []vector
+	signal  atomic.Pointer[func(int)]
+	open    atomic.Bool // bus mastering: while off nothing asserts, events stay fresh
+	asserts atomic.Uint64
+}
+
+// New returns a bank of n vectors in reset state with the gate closed and no
+// signal function.
+func New(n int) *Bank {
+	b := &Bank{vectors: make([]vector, n)}
+	b.ResetAll()
+	return b
+}
+
+// Len returns the number of vectors.
+func (b *Bank) Len() int { return len(b.vectors) }
+
+// SetSignal installs the function that raises MSI-X vector vec. It must neither
+// block nor allocate. nil drops assertions.
+func (b *Bank) SetSignal(f func(vec int)) {
+	if f == nil {
+		b.signal.Store(nil)
+		return
+	}
+	b.signal.Store(&f)
+}
+
+// SetOpen follows the bus master bit. Closed, the bank latches events; opened,
+// it asserts what was latched and is not masked.
+func (b *Bank) SetOpen(on bool) {
+	b.open.Store(on)
+	if on {
+		for i := range b.vectors {
+			b.update(i, func(s uint32) (uint32, bool) { return s, s&fresh != 0 })
+		}
+	}
+}
+
+// Asserts returns how many interrupts were raised since the bank was made.
+func (b *Bank) Asserts() uint64 { return b.asserts.Load() }
+
+// Post adds credits events to vector vec and asserts it unless it is masked.
+// Call it before or right after the events are visible in guest memory; the
+// driver may return a credit first. An unknown vector is ignored: queue
+// creation has checked it.
+func (b *Bank) Post(vec, credits int) {
+	if uint(vec) >= uint(len(b.vectors)) {
+		return
+	}
+	v := &b.vectors[vec]
+	for {
+		old := v.state.Load()
+		s := old&^creditBits | (old+uint32(credits))&creditBits | fresh
+		fire := false
+		if s&masked == 0 && b.open.Load() {
+			s, fire = asserted(s), true
+		}
+		if v.state.CompareAndSwap(old, s) {
+			if fire {
+				b.raise(vec)
+			}
+			return
+		}
+	}
+}
+
+// asserted is the state after an assertion.
+func asserted(s uint32) uint32 {
+	s &^= fresh
+	if s&autoMask != 0 {
+		s |= masked
+	}
+	return s
+}
+
+func (b *Bank) raise(vec int) {
+	b.asserts.Add(1)
+	if f := b.signal.Load(); f != nil {
+		(*f)(vec)
+	}
+}
+
+// update applies one register write: next returns the new state and whether the
+// vector wants to assert, which it does unless masked or gated.
+func (b *Bank) update(vec int, next func(uint32) (uint32, bool)) {
+	v := &b.vectors[vec]
+	for {
+		old := v.state.Load()
+		s, want := next(old)
+		fire := want && s&masked == 0 && b.open.Load()
+		if fire {
+			s = asserted(s)
+		}
+		if v.state.CompareAndSwap(old, s) {
+			if fire {
+				b.raise(vec)
+			}
+			return
+		}
+	}
+}
+
+// Reset puts vector vec in reset state. The users of the vector must have
+// stopped posting, or a late event opens the next user's life with a latched
+// interrupt.
+func (b *Bank) Reset(vec int) {
+	if uint(vec) >= uint(len(b.vectors)) {
+		return
+	}
+	b.vectors[vec].state.Store(resetState)
+	b.vectors[vec].coalInit.Store(0)
+}
+
+// ResetAll puts every vector in reset state.
+func (b *Bank) ResetAll() {
+	for i := range b.vectors {
+		b.Reset(i)
+	}
+}
+
+// Read returns the register at off (a multiple of 4) from the start of the
+// bank; holes read as 0.
+func (b *Bank) Read(off uint64) uint32 {
+	i := off / abi.IntrCtrlSize
+	if i >= uint64(len(b.vectors)) {
+		return 0
+	}
+	v := &b.vectors[i]
+	switch off % abi.IntrCtrlSize {
+	case abi.IntrCoalInit:
+		return v.coalInit.Load()
+	case abi.IntrMask:
+		return (v.state.Load() / masked) & 1
+	case abi.IntrCredits:
+		return v.state.Load() & creditBits
+	case abi.IntrMaskAssert:
+		return (v.state.Load() / autoMask) & 1
+	}
+	return 0
+}
+
+// Write stores val to the register at off (a multiple of 4) from the start of
+// the bank; holes are dropped.
+func (b *Bank) Write(off uint64, val uint32) {
+	i := off / abi.IntrCtrlSize
+	if i >= uint64(len(b.vectors)) {
+		return
+	}
+	vec := int(i)
+	switch off % abi.IntrCtrlSize {
+	case abi.IntrCoalInit:
+		b.vectors[vec].coalInit.Store(val)
+	case abi.IntrMask:
+		b.writeMask(vec, val)
+	case abi.IntrCredits:
+		b.writeCredits(vec, val)
+	case abi.IntrMaskAssert:
+		b.update(vec, func(s uint32) (uint32, bool) {
+			if val != 0 {
+				return s | autoMask, false
+			}
+			return s &^ autoMask, false
+		})
+	}
+}
+
+func (b *Bank) writeMask(vec int, val uint32) {
+	b.update(vec, func(s uint32) (uint32, bool) {
+		if val != 0 {
+			return s | masked, false
+		}
+		s &^= masked
+		return s, s&fresh != 0 || int16(s) > 0
+	})
+}
+
+func (b *Bank) writeCredits(vec int, val uint32) {
+	n := val & abi.CreditsCount
+	b.update(vec, func(s uint32) (uint32, bool) {
+		s = s&^creditBits | (s-n)&creditBits
+		if val&abi.CreditsUnmask != 0 {
+			s &^= masked
+		}
+		if s&fresh != 0 || (n > 0 && int16(s) > 0) {
+			return s, true
+		}
+		// The driver found nothing and nothing came since: what is left is
+		// leakage, not work.
+		return s &^ creditBits, false
+	})
+}

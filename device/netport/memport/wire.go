@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package memport is a wire in memory with a [netport.Port] at each end: what
+// one end sends the other receives. It is the twin of a TAP for tests, and joins
+// two NICs in one process.
+package memport
+
+import (
+	"sync"
+
+	"github.com/ernic-dev/ernic/device/netport"
+)
+
+// Depth is the number of frames a queue of the wire holds before Send refuses.
+const Depth = 512
+
+// End is one end of the wire.
+type End struct {
+	name string
+	in   []*queue // what this end receives
+	out  []*queue // what the other end receives
+}
+
+// queue is a ring of frames whose buffers are kept, so that a warm wire does
+// not allocate.
+type queue struct {
+	mu     sync.Mutex
+	ready  sync.Cond
+	ring   [Depth][]byte
+	head   int // next frame to receive
+	n      int
+	closed bool
+}
+
+// Pair returns the two ends of a wire with the given number of queues.
+func Pair(name string, queues int) (a, b *End) {
+	ab, ba := newQueues(queues), newQueues(queues)
+	return &End{name: "mem:" + name + ":a", in: ba, out: ab},
+		&End{name: "mem:" + name + ":b", in: ab, out: ba}
+}
+
+func newQueues(n int) []*queue {
+	qs := make([]*queue, n)
+	for i := range qs {
+		qs[i] = &queue{}
+		qs[i].ready.L = &qs[i].mu
+	}
+	return qs
+}
+
+// Name implements [netport.Port].
+func (e *End) Name() string { return e.name }
+
+// Queues implements [netport.Port].
+func (e *End) Queues() int { return len(e.in) }
+
+// Send implements [netport.Port].
+func (e *End) Send(q int, frame []byte) error {
+	k := e.out[q%len(e.out)]
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return netport.ErrClosed
+	}
+	if k.n == Depth {
+		return netport.ErrFull
+	}
+	slot := &k.ring[(k.head+k.n)%Depth]
+	*slot = append((*slot)[:0], frame...)
+	k.n++
+	k.ready.Signal()
+	return nil
+}
+
+// Receive implements [netport.Port].
+func (e *End) Receive(q int, b *netport.Batch) (int, error) {
+	k := e.in[q]
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for k.n == 0 {
+		if k.closed {
+			return 0, netport.ErrClosed
+		}
+		k.ready.Wait()
+	}
+	n := min(k.n, b.Len())
+	for i := range n {
+		b.SetLen(i, copy(b.Buffer(i), k.ring[k.head]))
+		k.head = (k.head + 1) % Depth
+		k.n--
+	}
+	return n, nil
+}
+
+// Close implements [netport.Port]: both ends are closed, frames under way are
+// still received.
+func (e *End) Close() error {
+	for _, qs := range [][]*queue{e.in, e.out} {
+		for _, k := range qs {
+			k.mu.Lock()
+			k.closed = true
+			k.ready.Broadcast()
+			k.mu.Unlock()
+		}
+	}
+	return nil
+}

@@ -75,6 +75,7 @@ type Client struct {
 		errs    *Vector
 	}
 	command atomic.Uint32 // COMMAND as it was last written by this client
+	closing sync.Once
 	done    chan struct{} // closed when the session has ended
 	ended   sync.WaitGroup
 }
@@ -141,8 +142,11 @@ func (c *Client) Err() error {
 }
 
 // Close ends the session as the end of a QEMU process does: abruptly, without a
-// word to the server. The guest's memory and vectors are gone when it returns.
-func (c *Client) Close() {
+// word to the server. The guest's memory and vectors are gone when it returns:
+// nobody may use them any more.
+func (c *Client) Close() { c.closing.Do(c.release) }
+
+func (c *Client) release() {
 	c.Drop()
 	c.ram.close()
 	c.irqs.Lock()

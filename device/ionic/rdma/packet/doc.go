@@ -23,7 +23,8 @@
 //	36| length: whole message (first packet), or bytes asked (READ)  |
 //	40| immediate, or rkey to invalidate (bytes as posted)           |
 //	44| Q_Key (datagrams)                                            |
-//	48| swap or add (atomic request), original value (atomic answer) |
+//	48| swap or add (atomic request), original value (atomic answer),|
+//	  | bytes of the whole message (first READ request of it)        |
 //	56| compare                                                      |
 //	64| source GID (16 bytes)                                        |
 //	80| destination GID (16 bytes)                                   |
@@ -32,6 +33,11 @@
 //	104| the 40 bytes in front of the payload (GRH or IPv4)          |
 //	144| path: bit 0 IPv4, bit 1 VLAN tag present; 3 bytes zero      |
 //	148+-------------------------------------------------------------+
+//
+// A READ message is asked for in pieces, one READ_REQUEST each, so that the
+// answers under way stay within the requester's window. The first piece tells
+// the size of the whole, which the responder checks before it answers, and
+// the last piece has the last flag.
 //
 // All integers are big-endian, as on an RDMA wire. The header comes from a
 // peer and is untrusted: Decode checks every field that has a fixed range.

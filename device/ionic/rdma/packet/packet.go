@@ -85,7 +85,7 @@ type Header struct {
 	Length   uint32
 	Imm      [4]byte
 	QKey     uint32
-	Operand  uint64 // swap, add or original value
+	Operand  uint64 // swap, add, original value, or whole READ length
 	Compare  uint64
 	SrcGID   [16]byte
 	DstGID   [16]byte

@@ -12,9 +12,10 @@ var (
 	buffers [len(classes)]sync.Pool
 )
 
+// buffer boxes a slice so that it can go into a pool as a pointer.
 type buffer struct{ b []byte }
 
-// headers keeps the boxes of buffers alive between uses so that returning a
+// boxes keeps the boxes of buffers alive between uses so that returning a
 // buffer to its pool does not allocate one.
 var boxes = sync.Pool{New: func() any { return new(buffer) }}
 

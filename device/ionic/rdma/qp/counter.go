@@ -51,6 +51,7 @@ const (
 	DropInbox                         // packet beyond the bounded inbox
 	DropNoAH                          // datagram sent through an unknown AH
 	DropNoRoute                       // nobody answers for the destination
+	DropFull                          // UC or UD packet given up on a link that stayed full
 	DropSource                        // packet whose source is not the connected peer
 	NumCounters
 )

@@ -103,16 +103,17 @@ type RecvCompletion struct {
 }
 
 // Env is all that a QP needs from the device around it. Every method is
-// called with the QP's lock held, from one goroutine at a time; none may
-// block on the network, on another QP or on the guest.
+// called out of Step, Modify or Close with the QP's lock held, so from one
+// goroutine at a time; none may block on the network, on another QP or on the
+// guest, and none may call this QP back, except for Deliver.
 type Env interface {
 	// FetchSend decodes the next SQ WQE into w and moves the ring's fetch
-	// index, false when the guest has posted nothing more.
+	// index, false when the guest has posted nothing more. w is reused memory:
+	// every field must be set, except SGEs beyond NumSGE.
 	FetchSend(w *SendWork) bool
-	// FetchRecv does the same for the receive queue. Undo with UnfetchRecv
-	// before the next FetchRecv when the WQE was not consumed after all.
+	// FetchRecv does the same for the receive queue. A receive that a message
+	// turns out not to need is kept for the next one.
 	FetchRecv(r *RecvWork) bool
-	UnfetchRecv()
 
 	// Gather copies len(dst) payload bytes of w, starting at byte off of the
 	// message, after checking lkey, PD and range. LocalProtErr on refusal.
@@ -121,8 +122,9 @@ type Env interface {
 	// and LOCAL_WRITE of the whole touched part before the first byte.
 	Scatter(sges []SGE, off uint64, src []byte) Status
 
-	// RemoteCheck asks whether [va, va+n) under rkey may be accessed by a
-	// peer of this QP: key, PD, range, MR and QP rights. n 0 is always fine.
+	// RemoteCheck asks whether [va, va+n), n > 0, under rkey may be accessed by
+	// a peer of this QP: key, PD, range, MR rights and window binding. The
+	// core has checked the rights of the QP and that va+n does not wrap.
 	RemoteCheck(rkey uint32, va, n uint64, need Access) Status
 	RemoteWrite(rkey uint32, va uint64, src []byte) Status
 	RemoteRead(rkey uint32, va uint64, dst []byte) Status

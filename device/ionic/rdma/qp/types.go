@@ -30,7 +30,17 @@ const (
 	OpRegMR
 	OpLocalInv
 	OpBindMW
+	numSendOps
 )
+
+// local reports whether the operation touches nothing but this device.
+func (o Op) local() bool { return o >= OpRegMR }
+
+// atomic reports whether the operation is one of the two atomics.
+func (o Op) atomic() bool { return o == OpCompareSwap || o == OpFetchAdd }
+
+// answered reports whether a response with data completes the operation.
+func (o Op) answered() bool { return o == OpRead || o.atomic() }
 
 // Status is a completion status code (ionic CQE status_length on error).
 type Status uint8
@@ -116,10 +126,12 @@ const (
 
 // Attr are the attributes of a QP that MODIFY_QP sets and QUERY_QP returns.
 // PSNs are live in a query: the next PSN to send and the next one expected.
+// Draining is only reported: the state is SQD and started work is unfinished.
 type Attr struct {
 	State       State
 	Access      Access // QP flags bits 0-2
 	SQDNotify   bool
+	Draining    bool
 	QKey        uint32
 	DestQPN     uint32
 	PathMTU     uint8 // log2 of bytes, 8..12

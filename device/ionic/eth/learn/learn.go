@@ -82,14 +82,16 @@ type key struct {
 	mac [6]byte
 }
 
-// Frame looks at one transmitted frame, which i was parsed from. own tells
-// whether an Ethernet address belongs to the guest.
-func (o *Observer) Frame(f []byte, i *flow.Info, own func(mac [6]byte) bool) {
+// Owner tells whether an Ethernet address belongs to the guest.
+type Owner interface{ Has(mac [6]byte) bool }
+
+// Frame looks at one transmitted frame, which i was parsed from.
+func (o *Observer) Frame(f []byte, i *flow.Info, own Owner) {
 	if len(f) < flow.EthHeader {
 		return
 	}
 	mac := [6]byte(f[6:12])
-	if !own(mac) {
+	if !own.Has(mac) {
 		return
 	}
 	ip, s, ok := address(f, i)

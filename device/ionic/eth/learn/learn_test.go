@@ -13,7 +13,11 @@ import (
 
 var mac = [6]byte{2, 0, 0, 0, 0, 1}
 
-func own(m [6]byte) bool { return m == mac }
+type ownerFunc func([6]byte) bool
+
+func (f ownerFunc) Has(m [6]byte) bool { return f(m) }
+
+var own = ownerFunc(func(m [6]byte) bool { return m == mac })
 
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
@@ -115,7 +119,7 @@ func FuzzFrame(f *testing.F) {
 			}
 		})
 		i := flow.Parse(b)
-		o.Frame(b, &i, func([6]byte) bool { return true })
+		o.Frame(b, &i, ownerFunc(func([6]byte) bool { return true }))
 	})
 }
 

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdma
+
+import (
+	"time"
+
+	"github.com/ernic-dev/ernic/device/ionic/rdma/abi"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/qp"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/wqe"
+)
+
+var _ qp.Env = (*queuePair)(nil)
+
+// FetchSend implements qp.Env.
+func (q *queuePair) FetchSend(w *qp.SendWork) bool {
+	b, index, readable, ok := q.sq.fetch(q.lif.mem)
+	if !ok {
+		return false
+	}
+	if !readable {
+		*w = qp.SendWork{Index: uint16(index), Signaled: true, Bad: qp.LocalQPOperErr}
+		return true
+	}
+	wqe.Send(w, b, uint16(index), q.typ)
+	return true
+}
+
+// FetchRecv implements qp.Env.
+func (q *queuePair) FetchRecv(r *qp.RecvWork) bool {
+	b, index, readable, ok := q.rq.fetch(q.lif.mem)
+	if !ok {
+		return false
+	}
+	if !readable {
+		*r = qp.RecvWork{ID: uint64(index), Bad: qp.LocalQPOperErr}
+		return true
+	}
+	wqe.Recv(r, b)
+	return true
+}
+
+// CompleteMSN implements qp.Env. A success the guest did not ask to hear of is
+// told by the next one.
+func (q *queuePair) CompleteMSN(msn uint32, st qp.Status, signaled bool) {
+	if !signaled && st == qp.OK {
+		return
+	}
+	c := abi.CQE{Type: abi.CQESendMSN, QID: q.id, MSN: msn}
+	q.completeSend(&c, st)
+}
+
+// CompleteNPG implements qp.Env. The driver waits for the completion of local
+// work and datagrams, signalled or not.
+func (q *queuePair) CompleteNPG(index uint16, st qp.Status, _ bool) {
+	c := abi.CQE{Type: abi.CQESendNPG, QID: q.id, WQEID: uint64(index)}
+	q.completeSend(&c, st)
+}
+
+func (q *queuePair) completeSend(c *abi.CQE, st qp.Status) {
+	if st != qp.OK {
+		c.Error, c.StatusLength = true, uint32(st)
+	}
+	q.sendCQ.Post(c, st != qp.OK)
+}
+
+// CompleteRecv implements qp.Env.
+func (q *queuePair) CompleteRecv(r *qp.RecvCompletion) {
+	c := abi.CQE{Type: abi.CQERecv, QID: q.id, WQEID: r.ID}
+	if r.Status != qp.OK {
+		c.Error, c.StatusLength = true, uint32(r.Status)
+		q.recvCQ.Post(&c, true)
+		return
+	}
+	c.StatusLength = r.Length
+	c.SrcQPNOp = r.SrcQPN&abi.QIDMask | uint32(r.Op)<<abi.RecvOpShift
+	c.Imm = r.Imm
+	if q.typ == qp.UD {
+		c.SrcMAC, c.VLAN = r.SrcMAC, r.VLAN
+		if r.Path&packet.PathIPv4 != 0 {
+			c.SrcQPNOp |= abi.RecvIPv4
+		}
+		if r.Path&packet.PathVLAN != 0 {
+			c.SrcQPNOp |= abi.RecvVLAN
+		}
+	}
+	q.recvCQ.Post(&c, r.Solicited)
+}
+
+// FlushSend implements qp.Env.
+func (q *queuePair) FlushSend() {
+	c := abi.CQE{Type: abi.CQESendNPG, QID: q.id, Error: true, StatusLength: abi.StatusFlushed}
+	q.sendCQ.Post(&c, true)
+}
+
+// FlushRecv implements qp.Env.
+func (q *queuePair) FlushRecv() {
+	c := abi.CQE{Type: abi.CQERecv, QID: q.id, Error: true, StatusLength: abi.StatusFlushed}
+	q.recvCQ.Post(&c, true)
+}
+
+// Event implements qp.Env.
+func (q *queuePair) Event(e qp.Event) {
+	if events := q.lif.eventQueue(q.id); events != nil {
+		events.Post(abi.EQE{Type: abi.EventQP, Code: uint8(e), QID: q.id}, nil)
+		return
+	}
+	q.lif.engine.stats.lostEvents.Add(1)
+}
+
+// Address implements qp.Env.
+func (q *queuePair) Address(ah uint32, n int, imm bool, h *packet.Header) (packet.Address, bool) {
+	a := q.lif.ahs.Get(ah)
+	if a == nil || a.pd != q.domain.PD {
+		return packet.Address{}, false
+	}
+	t := a.template
+	h.SrcGID, h.DstGID, h.SrcMAC = t.SrcGID, t.DstGID, t.SrcMAC
+	h.VLAN, h.Path = t.TCI, 0
+	if t.IPv4 {
+		h.Path |= packet.PathIPv4
+	}
+	if t.Tagged {
+		h.Path |= packet.PathVLAN
+	}
+	t.GRH(&h.GRH, n, imm)
+	return packet.Address{GID: t.DstGID, MAC: t.DstMAC}, true
+}
+
+// Wake implements qp.Env.
+func (q *queuePair) Wake(t time.Time) { q.actor.Wake(t) }
+
+// Count implements qp.Env. Only the holder of the core's lock writes.
+func (q *queuePair) Count(c qp.Counter, n uint64) {
+	q.counters[c].Store(q.counters[c].Load() + n)
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdma
+
+import (
+	"errors"
+
+	"github.com/ernic-dev/ernic/device/ionic/rdma/abi"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/qp"
+)
+
+// adminModifyQP executes MODIFY_QP. What the mask does not name is garbage.
+func (l *lif) adminModifyQP(b []byte) error {
+	var c abi.ModifyQP
+	c.Get(b)
+	q := l.qps.Get(c.ID)
+	if q == nil {
+		return abi.Refuse(abi.AdminBadIndex, "modify QP %d: does not exist", c.ID)
+	}
+	mask := qp.Mask(c.Mask)
+	attr := qp.Attr{
+		State: qp.State(c.State), Access: qp.Access(c.Flags) & (qp.RemoteWrite | qp.RemoteRead | qp.RemoteAtomic),
+		SQDNotify: c.Flags&abi.QPSQDNotify != 0,
+		QKey:      c.QKeyDestQPN, DestQPN: c.QKeyDestQPN & abi.QIDMask,
+		PathMTU: c.PMTU, Timeout: c.Timeout, RetryCnt: c.RetryCnt, RNRRetry: c.RNRRetry,
+		MinRNRTimer: c.RNRTimer, RQPSN: c.RQPSN & packet.PSNMask, SQPSN: c.SQPSN & packet.PSNMask,
+		MaxRead: c.RRQDepth, MaxDestRead: c.RSQDepth, RateLimit: c.RateLimit,
+	}
+	var handle *addressHandle
+	if mask&qp.MaskAV != 0 {
+		if c.AH >= l.ahs.Limit() {
+			return abi.Refuse(abi.AdminBadIndex, "modify QP %d: address handle %d, there are %d", c.ID, c.AH, l.ahs.Limit())
+		}
+		t, err := l.template(c.DMA, uint32(c.TemplateLen))
+		if err != nil {
+			return abi.Refuse(abi.AdminBadAttr, "modify QP %d: %v", c.ID, err)
+		}
+		handle = &addressHandle{pd: q.domain.PD, template: t}
+		attr.Dest = packet.Address{GID: t.DstGID, MAC: t.DstMAC}
+		attr.SrcGID = t.SrcGID
+	}
+	if err := q.core.Modify(mask, &attr); err != nil {
+		var state *qp.StateError
+		if errors.As(err, &state) {
+			return abi.Refuse(abi.AdminBadState, "%v", err)
+		}
+		return abi.Refuse(abi.AdminBadAttr, "%v", err)
+	}
+	if mask&qp.MaskState != 0 && attr.State == qp.Reset {
+		q.restart()
+	}
+	if handle != nil {
+		l.ahs.Replace(c.AH, handle)
+		if old := q.path.Swap(&path{ah: c.AH, handle: handle}); old != nil && old.ah != c.AH {
+			l.ahs.RemoveIf(old.ah, old.handle)
+		}
+		l.seen(handle.template, SourceQP)
+	}
+	q.actor.Schedule()
+	return nil
+}
+
+// restart puts the rings back to what CREATE_QP made, after the core has gone
+// to RESET: the driver starts again at index 0 and scrubs the CQs.
+func (q *queuePair) restart() {
+	q.sq.reset()
+	q.rq.reset()
+	q.sendCQ.Purge(q.id)
+	q.recvCQ.Purge(q.id)
+}
+
+// adminQueryQP executes QUERY_QP with the values of this moment.
+func (l *lif) adminQueryQP(b []byte) error {
+	var c abi.QueryQP
+	c.Get(b)
+	q := l.qps.Get(c.ID)
+	if q == nil {
+		return abi.Refuse(abi.AdminBadIndex, "query QP %d: does not exist", c.ID)
+	}
+	t := q.template()
+	if c.HeaderDMA != 0 && q.typ != qp.RC && t == nil {
+		// After a success the driver would read an address vector it never
+		// stored, and oops.
+		return abi.Refuse(abi.AdminBadAttr, "query QP %d: the QP has no address vector", c.ID)
+	}
+	a := q.core.Query()
+	flags := q.flags | uint16(a.Access)
+	if a.Draining {
+		flags |= abi.QPSQDraining
+	}
+	if a.SQDNotify {
+		flags |= abi.QPSQDNotify
+	}
+	peer := a.DestQPN
+	if q.typ == qp.UD {
+		peer = a.QKey
+	}
+	var sq [abi.QuerySQLen]byte
+	(&abi.QuerySQ{
+		RNRTimer: a.MinRNRTimer, Timeout: a.Timeout, Flags: flags, QKeyDestQPN: peer,
+		RateLimit: a.RateLimit, RQPSN: a.RQPSN,
+	}).Put(sq[:])
+	var rq [abi.QueryRQLen]byte
+	(&abi.QueryRQ{
+		State: uint8(a.State), PMTU: a.PathMTU, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry,
+		RRQDepth: a.MaxRead, RSQDepth: a.MaxDestRead, SQPSN: a.SQPSN, Flags: flags,
+	}).Put(rq[:])
+	err := errors.Join(l.mem.WriteAt(sq[:], c.SQDMA), l.mem.WriteAt(rq[:], c.RQDMA))
+	if err == nil && c.HeaderDMA != 0 && t != nil {
+		err = l.mem.WriteAt(t.Raw[:t.Len], c.HeaderDMA)
+	}
+	if err != nil {
+		return abi.Refuse(abi.AdminBadAttr, "query QP %d: %v", c.ID, err)
+	}
+	return nil
+}

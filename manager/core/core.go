@@ -244,3 +244,6 @@ func (c *Core) Conflicts() int { return c.conflicts }
 
 // Config returns the configuration with its defaults filled in.
 func (c *Core) Config() Config { return c.cfg }
+
+// Len returns how many ids are not free.
+func (c *Core) Len() int { return len(c.nodes) }

@@ -68,11 +68,14 @@ func (c *Core) judgeSession(n *node) {
 func (c *Core) forgive(d time.Duration) {
 	c.note(NoteStalled, Manager, GID{}, fmt.Sprintf("the manager stood still for %s: nobody is judged for it", d))
 	for _, n := range c.nodes {
+		if n.session == 0 {
+			n.returnBy = n.returnBy.Add(d)
+			continue
+		}
+		n.probeBy = n.probeBy.Add(d)
 		if n.lastHeard = n.lastHeard.Add(d); n.lastHeard.After(c.now) {
 			n.lastHeard = c.now
 		}
-		n.returnBy = n.returnBy.Add(d)
-		n.probeBy = n.probeBy.Add(d)
 	}
 }
 

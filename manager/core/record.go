@@ -99,8 +99,8 @@ func (c *Core) Changes() (Changes, bool) {
 }
 
 // StoreFailed takes back changes that could not be stored: the next call of Changes returns them again, as they are then.
-// The state goes on under a new history, because the stored one will be led on from an older revision if the manager
-// ends now.
+// The state goes on under the given history, which has to be a new one the first time: the stored one will be led on from
+// an older revision if the manager ends now.
 func (c *Core) StoreFailed(ch Changes, history History) {
 	c.dirty.meta = true
 	for i := range ch.Nodes {
@@ -115,8 +115,10 @@ func (c *Core) StoreFailed(ch Changes, history History) {
 	for _, key := range ch.GoneClaims {
 		c.touchClaim(key.Node, key.GID)
 	}
-	c.history = history
-	c.log.base, c.log.changes = c.revision, nil
+	if c.history != history {
+		c.history = history
+		c.log.base, c.log.changes = c.revision, nil
+	}
 }
 
 // Export returns all that is to survive.

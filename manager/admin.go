@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ernic-dev/ernic/manager/core"
+	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+)
+
+// maxPage is the most claims in one answer.
+const maxPage = 10000
+
+// maxReason is the longest reason for an eviction, in bytes.
+const maxReason = 256
+
+// ListNodes returns node 0, which is the manager, and all others.
+func (s *Server) ListNodes(context.Context, *ernicv1.ListNodesRequest) (*ernicv1.ListNodesResponse, error) {
+	return &ernicv1.ListNodesResponse{Nodes: s.nodes()}, nil
+}
+
+func (s *Server) nodes() []*ernicv1.Node {
+	s.mu.RLock()
+	infos := s.core.Nodes()
+	s.mu.RUnlock()
+	nodes := make([]*ernicv1.Node, 0, len(infos)+1)
+	nodes = append(nodes, &ernicv1.Node{
+		NodeId:      uint32(core.Manager),
+		Role:        ernicv1.NodeRole_NODE_ROLE_MANAGER,
+		Name:        s.cfg.Name,
+		Address:     s.cfg.Address,
+		State:       ernicv1.NodeState_NODE_STATE_ALIVE,
+		Incarnation: uint64(s.started.UnixNano()),
+		Version:     s.cfg.Version,
+		Protocol:    s.cfg.Core.Versions.Max,
+		Since:       encodeTime(s.started),
+	})
+	for i := range infos {
+		nodes = append(nodes, encodeNode(&infos[i]))
+	}
+	return nodes
+}
+
+// ListGids returns a page of claims.
+func (s *Server) ListGids(_ context.Context, r *ernicv1.ListGidsRequest) (*ernicv1.ListGidsResponse, error) {
+	after, err := decodeToken(r.GetPageToken())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	limit := int(min(r.GetPageSize(), maxPage))
+	if limit == 0 {
+		limit = maxPage
+	}
+	s.mu.RLock()
+	claims := s.core.Claims(after, limit+1)
+	s.mu.RUnlock()
+	resp := &ernicv1.ListGidsResponse{}
+	if len(claims) > limit {
+		claims = claims[:limit]
+		last := &claims[limit-1]
+		resp.NextPageToken = encodeToken(core.ClaimKey{GID: last.GID, Node: last.Node})
+	}
+	for i := range claims {
+		resp.Gids = append(resp.Gids, encodeGid(&claims[i]))
+	}
+	return resp, nil
+}
+
+func encodeToken(k core.ClaimKey) string {
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(k.GID[:], uint32(k.Node)))
+}
+
+func decodeToken(token string) (core.ClaimKey, error) {
+	if token == "" {
+		return core.ClaimKey{}, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(raw) != 20 {
+		return core.ClaimKey{}, errors.New("the page token is not one of this manager's")
+	}
+	return core.ClaimKey{GID: core.GID(raw[:16]), Node: core.NodeID(binary.BigEndian.Uint32(raw[16:]))}, nil
+}
+
+// EvictNode removes a node.
+func (s *Server) EvictNode(ctx context.Context, r *ernicv1.EvictNodeRequest) (*ernicv1.EvictNodeResponse, error) {
+	if err := checkText(r.GetReason(), maxReason); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "reason: %v", err)
+	}
+	answer := make(chan error, 1)
+	ev := event{at: time.Now(), evict: &eviction{core.NodeID(r.GetNodeId()), r.GetReason(), answer}}
+	select {
+	case s.events <- ev:
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case <-s.done:
+		return nil, errGoingDown
+	}
+	select {
+	case err := <-answer:
+		return s.evicted(err)
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case <-s.done:
+		return nil, errGoingDown
+	}
+}
+
+var errGoingDown = status.Error(codes.Unavailable, "the manager is going down")
+
+func (s *Server) evicted(err error) (*ernicv1.EvictNodeResponse, error) {
+	var unknown *core.NoSuchNode
+	switch {
+	case errors.As(err, &unknown):
+		return nil, status.Error(codes.NotFound, err.Error())
+	case err != nil:
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return &ernicv1.EvictNodeResponse{Quarantine: durationpb.New(max(0, s.cfg.Core.Quarantine))}, nil
+}

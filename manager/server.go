@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manager
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/ernic-dev/ernic/manager/core"
+	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+)
+
+const (
+	// maxBatch is how many events are stored in one commit at most.
+	maxBatch = 1024
+	// maxMessage is the longest message that a worker or an operator may send, in bytes.
+	maxMessage = 1 << 20
+	// storeRetry is how often storing is tried again while it fails and nothing else happens.
+	storeRetry = time.Second
+	// drainTime is how long calls that are under way may take when the manager ends.
+	drainTime = time.Second
+)
+
+// Server is a manager.
+type Server struct {
+	ernicv1.UnimplementedManagerServiceServer
+	cfg     Config
+	log     zerolog.Logger
+	started time.Time
+
+	events chan event
+	// done is closed when the loop has ended and takes no more events.
+	done chan struct{}
+
+	// mu guards core: the loop writes, everybody else reads. While it is not locked for writing, core holds what is
+	// stored (or what would be, if the store took it).
+	mu   sync.RWMutex
+	core *core.Core
+	// storeDown is set while the store does not take changes. Only the loop uses it.
+	storeDown bool
+
+	sessions sessionTable
+	updates  updateCache
+	changed  signal // whatever operators see may have changed
+	counters counters
+}
+
+// event is an event of the core with the time at which it came in, or an eviction.
+type event struct {
+	at    time.Time
+	core  core.Event
+	evict *eviction
+}
+
+// eviction is a request of an operator.
+type eviction struct {
+	node   core.NodeID
+	reason string
+	answer chan<- error
+}
+
+// New returns a manager that goes on from what its store holds.
+func New(cfg Config) (*Server, error) {
+	if cfg.Store == nil {
+		cfg.Store = memory{}
+	}
+	if cfg.UpdateGap == 0 {
+		cfg.UpdateGap = 5 * time.Millisecond
+	}
+	cfg.Core = cfg.Core.Defaults()
+	state, err := cfg.Store.Load()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	s := &Server{
+		cfg:     cfg,
+		log:     cfg.Log,
+		started: now,
+		events:  make(chan event, maxBatch),
+		done:    make(chan struct{}),
+		core:    core.New(cfg.Core, now, state),
+	}
+	s.sessions.init()
+	s.changed.init()
+	history, revision := s.core.Revision()
+	s.log.Info().Int("nodes", len(state.Nodes)).Int("claims", len(state.Claims)).Stringer("history", history).
+		Uint64("revision", revision).Msg("state loaded")
+	return s, nil
+}
+
+// Serve answers on a listener until ctx ends, and then returns within about drainTime. It closes the listener. Options
+// are added to those of the manager, credentials for example.
+func (s *Server) Serve(ctx context.Context, l net.Listener, opts ...grpc.ServerOption) error {
+	g := grpc.NewServer(append([]grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxConcurrentStreams(64),
+		// A connection that says nothing, or never asks for anything, does not stay.
+		grpc.ConnectionTimeout(10 * time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: 2 * time.Minute,
+			Time:              30 * time.Second,
+			Timeout:           10 * time.Second,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}, opts...)...)
+	ernicv1.RegisterManagerServiceServer(g, s)
+	health := health.NewServer()
+	healthv1.RegisterHealthServer(g, health)
+
+	loopDone := make(chan struct{})
+	go func() {
+		defer close(loopDone)
+		s.loop(ctx)
+	}()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-ctx.Done():
+		case <-s.done:
+		}
+		health.Shutdown()
+		<-loopDone
+		force := time.AfterFunc(drainTime, g.Stop)
+		defer force.Stop()
+		g.GracefulStop()
+	}()
+	if err := g.Serve(l); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("listener %s: %w", l.Addr(), err)
+	}
+	<-stopped
+	return nil
+}
+
+// loop feeds the core until ctx ends.
+func (s *Server) loop(ctx context.Context) {
+	defer s.endAll()
+	tick := time.NewTicker(s.cfg.Core.TickPeriod)
+	defer tick.Stop()
+	retry := time.NewTicker(storeRetry)
+	retry.Stop()
+	defer retry.Stop()
+	batch := make([]event, 0, maxBatch)
+	var effects []core.Effect
+	for {
+		batch = batch[:0]
+		select {
+		case <-ctx.Done():
+			return
+		case ev := <-s.events:
+			batch = s.drain(append(batch, ev))
+		case <-tick.C:
+			// What came in before the clock is read is judged before it is missed.
+			batch = append(s.drain(batch), event{at: time.Now(), core: core.Tick{}})
+		case <-retry.C:
+		}
+		wasDown := s.storeDown
+		effects = s.process(batch, effects[:0])
+		s.dispatch(effects)
+		if s.storeDown != wasDown {
+			if s.storeDown {
+				retry.Reset(storeRetry)
+			} else {
+				retry.Stop()
+			}
+		}
+	}
+}
+
+// drain takes in what is waiting.
+func (s *Server) drain(batch []event) []event {
+	for len(batch) < maxBatch-1 {
+		select {
+		case ev := <-s.events:
+			batch = append(batch, ev)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// process runs a batch through the core and stores what it changes.
+func (s *Server) process(batch []event, effects []core.Effect) []core.Effect {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, before := s.core.Revision()
+	type answer struct {
+		to  chan<- error
+		err error
+	}
+	var answers []answer
+	for i := range batch {
+		ev := &batch[i]
+		if ev.evict != nil {
+			var err error
+			effects, err = s.core.Evict(ev.at, ev.evict.node, ev.evict.reason, effects)
+			answers = append(answers, answer{ev.evict.answer, err})
+			continue
+		}
+		effects = s.core.Step(ev.at, ev.core, effects)
+	}
+	s.commit()
+	for _, a := range answers {
+		a.to <- a.err
+	}
+	if _, after := s.core.Revision(); after != before {
+		s.sessions.wakeAll()
+	}
+	return effects
+}
+
+// commit stores what has changed. If that fails the mesh goes on from memory, under a history of its own, and it is
+// tried again with the next batch: workers keep what they have and send their claims again should the manager end
+// before the store recovers.
+func (s *Server) commit() {
+	ch, ok := s.core.Changes()
+	if !ok {
+		return
+	}
+	err := s.cfg.Store.Commit(ch)
+	s.counters.commits.Add(1)
+	switch {
+	case err != nil:
+		s.counters.storeFailures.Add(1)
+		history := NewHistory()
+		if s.storeDown {
+			history, _ = s.core.Revision()
+		} else {
+			s.log.Error().Err(err).Msg("the state cannot be stored: the mesh goes on, and a restart of the manager would lose what changes from now on")
+		}
+		s.core.StoreFailed(ch, history)
+		s.storeDown = true
+	case s.storeDown:
+		s.storeDown = false
+		s.log.Info().Msg("the state is stored again")
+	}
+}
+
+// dispatch carries out effects.
+func (s *Server) dispatch(effects []core.Effect) {
+	if len(effects) == 0 {
+		return
+	}
+	for _, e := range effects {
+		switch e := e.(type) {
+		case core.Welcome:
+			s.sessions.send(e.Session, encodeWelcome(e, s.cfg.Core, s.cfg.Version))
+		case core.HeartbeatAck:
+			s.sessions.send(e.Session, encodeHeartbeatAck(e))
+		case core.ClaimAck:
+			s.sessions.send(e.Session, encodeClaimAck(e))
+		case core.Probe:
+			s.sessions.send(e.Session, encodeProbe(e))
+		case core.End:
+			s.sessions.end(e.Session, encodeEnd(e, s.cfg.Core))
+		case core.Note:
+			s.note(e)
+		}
+	}
+	s.changed.raise()
+}
+
+// note writes one line of the audit trail.
+func (s *Server) note(n core.Note) {
+	if n.Kind < core.NoteKinds {
+		s.counters.notes[n.Kind].Add(1)
+	}
+	level := zerolog.InfoLevel
+	switch {
+	case n.Kind.Grave():
+		level = zerolog.WarnLevel
+	case n.Kind == core.NoteClaimed, n.Kind == core.NoteReleased:
+		level = zerolog.DebugLevel
+	}
+	line := s.log.WithLevel(level).Stringer("event", n.Kind).Uint32("node", uint32(n.Node))
+	if n.GID != (core.GID{}) {
+		line = line.Stringer("gid", n.GID)
+	}
+	line.Msg(n.Text)
+}
+
+// post hands an event to the loop and reports whether it will be taken.
+func (s *Server) post(ev core.Event) bool {
+	select {
+	case s.events <- event{at: time.Now(), core: ev}:
+		return true
+	case <-s.done:
+		return false
+	}
+}
+
+// endAll tells all workers that the manager is going down.
+func (s *Server) endAll() {
+	close(s.done)
+	s.sessions.endAll(encodeEnd(core.End{Reason: core.ReasonShutdown, Text: "the manager is going down"}, s.cfg.Core))
+	s.changed.raise()
+}

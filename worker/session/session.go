@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+)
+
+// Session is a worker's membership of a mesh, with or without a connection to the manager at the moment.
+type Session struct {
+	cfg    Config
+	mesh   atomic.Pointer[Mesh]
+	claims claims
+	// beatNow asks for a heartbeat before its time.
+	beatNow chan struct{}
+	rtt     atomic.Int64 // nanoseconds of the last answered heartbeat; zero: none yet
+
+	mu sync.Mutex // guards what follows
+	// node is the id that the manager gave, anyNode before.
+	node          uint32
+	state         ernicv1.SessionState
+	since         time.Time // registered since
+	err           error     // why there is no session
+	registrations uint64
+	interval      time.Duration // health interval of the manager
+	// told is what was said in the log of the state of the session last, so that nothing is said twice.
+	told string
+}
+
+// New returns a session that does nothing until Run.
+func New(cfg Config) (*Session, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	s := &Session{
+		cfg:      cfg,
+		beatNow:  make(chan struct{}, 1),
+		node:     anyNode,
+		interval: defaultInterval,
+		state:    ernicv1.SessionState_SESSION_STATE_CONNECTING,
+	}
+	s.mesh.Store(empty)
+	s.claims.init(cfg.MaxClaims)
+	return s, nil
+}
+
+// Mesh returns the view of the mesh as it is now.
+func (s *Session) Mesh() *Mesh { return s.mesh.Load() }
+
+// Resolve returns the node that owns a GID now. It takes no lock and does not allocate.
+func (s *Session) Resolve(g [16]byte) (uint32, bool) { return s.mesh.Load().Resolve(g) }
+
+// Node returns a member of the mesh. It takes no lock and does not allocate.
+func (s *Session) Node(id uint32) (*Node, bool) { return s.mesh.Load().Node(id) }
+
+// NodeID returns the id of the worker, and false before the manager first gave it one.
+func (s *Session) NodeID() (uint32, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node, s.node != anyNode
+}
+
+// Instance returns the 16 bytes that name this process, and its incarnation.
+func (s *Session) Instance() ([16]byte, uint64) { return s.cfg.Instance, s.cfg.Incarnation }
+
+// ReportChanged lets the manager know soon that Config.Report has something new to say.
+func (s *Session) ReportChanged() {
+	select {
+	case s.beatNow <- struct{}{}:
+	default:
+	}
+}
+
+// RefusedError says that the manager does not accept the worker, or ended its session.
+type RefusedError struct {
+	Manager string
+	Reason  ernicv1.RefusalReason
+	Text    string
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the manager at %s refuses this worker: %s", e.Manager, e.Text)
+}
+
+// Run keeps the worker registered until ctx ends, which takes its leave of the manager, and returns nil then. It returns
+// an error only if the manager refuses the very first registration for a reason that time does not mend.
+func (s *Session) Run(ctx context.Context) error {
+	backoff := s.cfg.BackoffMin
+	for {
+		registered, err := s.attempt(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if registered {
+			backoff = s.cfg.BackoffMin
+		}
+		again, fatal := s.lost(err)
+		if fatal {
+			return err
+		}
+		if again && !registered {
+			continue
+		}
+		wait := time.NewTimer(backoff - rand.N(backoff/2+1))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return nil
+		case <-wait.C:
+		}
+		backoff = min(backoff*8/5, s.cfg.BackoffMax)
+	}
+}
+
+// lost takes in why an attempt ended. again is set if the next one, as a new node, need not wait; fatal if there is no
+// point in another one.
+func (s *Session) lost(err error) (again, fatal bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state, s.err = ernicv1.SessionState_SESSION_STATE_CONNECTING, err
+	var refused *RefusedError
+	if !errors.As(err, &refused) {
+		s.tell("unreachable", fmt.Sprintf("the manager at %s cannot be reached, trying until it can: %v", s.cfg.Manager, err))
+		return false, false
+	}
+	switch refused.Reason {
+	case ernicv1.RefusalReason_REFUSAL_REASON_PROTOCOL, ernicv1.RefusalReason_REFUSAL_REASON_MALFORMED:
+		if s.registrations == 0 {
+			return false, true
+		}
+	case ernicv1.RefusalReason_REFUSAL_REASON_EVICTED, ernicv1.RefusalReason_REFUSAL_REASON_ID_TAKEN:
+		s.tell("another node", fmt.Sprintf("this worker can no longer be node %d and registers as a new one: %s", s.node, refused.Text))
+		s.node = anyNode
+		return true, false
+	}
+	s.tell(refused.Reason.String(), err.Error()+"; trying again")
+	return false, false
+}
+
+// tell writes a change of the session's state to the log, once.
+func (s *Session) tell(what, text string) {
+	if s.told != what {
+		s.told = what
+		s.cfg.Log.Warn().Str("manager", s.cfg.Manager).Msg(text)
+	}
+}
+
+// accepted takes in a registration.
+func (s *Session) accepted(m *ernicv1.Registered, interval time.Duration) {
+	s.mu.Lock()
+	before := s.node
+	s.node, s.interval = m.GetNodeId(), interval
+	s.state, s.err, s.since = ernicv1.SessionState_SESSION_STATE_REGISTERED, nil, time.Now()
+	s.registrations++
+	s.told = ""
+	text := "registered"
+	if before == s.node {
+		text = "registered again"
+	}
+	s.cfg.Log.Info().Str("manager", s.cfg.Manager).Str("manager_version", m.GetVersion()).Uint32("node", s.node).Msg(text)
+	s.mu.Unlock()
+	if h := s.cfg.Handlers.Registered; h != nil {
+		h(m.GetNodeId())
+	}
+}
+
+// explain turns the error of a stream into what it means.
+func (s *Session) explain(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("it closed the session")
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	for _, d := range st.Details() {
+		refusal, ok := d.(*ernicv1.Refusal)
+		if !ok {
+			continue
+		}
+		switch refusal.GetReason() {
+		case ernicv1.RefusalReason_REFUSAL_REASON_SHUTDOWN, ernicv1.RefusalReason_REFUSAL_REASON_SILENT,
+			ernicv1.RefusalReason_REFUSAL_REASON_UNSPECIFIED:
+			return errors.New(st.Message())
+		}
+		return &RefusedError{s.cfg.Manager, refusal.GetReason(), st.Message()}
+	}
+	if st.Code() == codes.Unimplemented {
+		return fmt.Errorf("what listens there is no manager: %s", st.Message())
+	}
+	return errors.New(st.Message())
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+)
+
+// Status returns how the worker stands to the manager and the mesh.
+func (s *Session) Status() *ernicv1.GetStatusResponse {
+	mesh := s.mesh.Load()
+	nodes, routes := mesh.Len()
+	report := s.cfg.Report()
+	st := &ernicv1.GetStatusResponse{
+		Name:        s.cfg.Name,
+		Instance:    s.cfg.Instance[:],
+		Incarnation: s.cfg.Incarnation,
+		Version:     s.cfg.Version,
+		Manager:     s.cfg.Manager,
+		MeshNodes:   uint32(nodes),
+		MeshRoutes:  uint32(routes),
+		Claims:      s.Claims(),
+		Report: &ernicv1.NodeReport{
+			GuestAttached: report.GuestAttached,
+			Links:         report.Links,
+			MeshRevision:  mesh.Revision,
+		},
+	}
+	if mesh != empty {
+		st.Mesh = &ernicv1.MeshPoint{History: mesh.History[:], Revision: mesh.Revision}
+	}
+	if rtt := time.Duration(s.rtt.Load()); rtt > 0 {
+		st.Report.Rtt = durationpb.New(rtt)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node != anyNode {
+		st.NodeId = s.node
+	}
+	st.Session, st.Registrations = s.state, s.registrations
+	if s.state == ernicv1.SessionState_SESSION_STATE_REGISTERED {
+		st.SessionSince = timestamppb.New(s.since)
+	} else if s.err != nil {
+		st.SessionError = s.err.Error()
+	}
+	return st
+}
+
+// RegisterStatus makes a gRPC server answer ernic.v1.WorkerService with the status of the session.
+func (s *Session) RegisterStatus(r grpc.ServiceRegistrar) {
+	ernicv1.RegisterWorkerServiceServer(r, &statusServer{session: s})
+}
+
+type statusServer struct {
+	ernicv1.UnimplementedWorkerServiceServer
+	session *Session
+}
+
+func (s *statusServer) GetStatus(context.Context, *ernicv1.GetStatusRequest) (*ernicv1.GetStatusResponse, error) {
+	return s.session.Status(), nil
+}

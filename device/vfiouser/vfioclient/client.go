@@ -73,6 +73,7 @@ type Client struct {
 		sync.Mutex
 		vectors map[int]*Vector // MSI-X vectors that the server was given
 		errs    *Vector
+		atClose []func()
 	}
 	command atomic.Uint32 // COMMAND as it was last written by this client
 	closing sync.Once
@@ -146,17 +147,29 @@ func (c *Client) Err() error {
 // nobody may use them any more.
 func (c *Client) Close() { c.closing.Do(c.release) }
 
-func (c *Client) release() {
-	c.Drop()
-	c.ram.close()
+// AtClose adds a function that Close calls when the vectors are gone and the
+// guest's memory is still there: to wait for those who use it.
+func (c *Client) AtClose(f func()) {
 	c.irqs.Lock()
 	defer c.irqs.Unlock()
+	c.irqs.atClose = append(c.irqs.atClose, f)
+}
+
+func (c *Client) release() {
+	c.Drop()
+	c.irqs.Lock()
 	for _, v := range c.irqs.vectors {
 		v.close()
 	}
 	if c.irqs.errs != nil {
 		c.irqs.errs.close()
 	}
+	last := c.irqs.atClose
+	c.irqs.Unlock()
+	for _, f := range last {
+		f()
+	}
+	c.ram.close()
 }
 
 // Drop closes the connection and keeps the guest's memory, to see what the

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driver_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ernic-dev/ernic/device/ionic"
+	"github.com/ernic-dev/ernic/device/ionic/driver"
+	"github.com/ernic-dev/ernic/device/netport"
+	"github.com/ernic-dev/ernic/device/profile"
+	"github.com/ernic-dev/ernic/device/vfiouser"
+	"github.com/ernic-dev/ernic/device/vfiouser/vfioclient"
+)
+
+var stationMAC = [6]byte{0x02, 0xaa, 0xbb, 0xcc, 0xdd, 0x01}
+
+// wire is the host's end of the LIF: what the guest sends comes out of sent,
+// what is put into toGuest goes to the guest.
+type wire struct {
+	sent    chan []byte
+	toGuest chan []byte
+	closed  chan struct{}
+	once    sync.Once
+}
+
+func newWire() *wire {
+	return &wire{make(chan []byte, 4096), make(chan []byte, 4096), make(chan struct{}), sync.Once{}}
+}
+
+func (w *wire) Name() string { return "wire" }
+func (w *wire) Queues() int  { return 1 }
+func (w *wire) Send(_ int, frame []byte) error {
+	select {
+	case w.sent <- bytes.Clone(frame):
+		return nil
+	default:
+		return netport.ErrFull
+	}
+}
+func (w *wire) Receive(_ int, b *netport.Batch) (int, error) {
+	select {
+	case f := <-w.toGuest:
+		b.SetLen(0, copy(b.Buffer(0), f))
+		return 1, nil
+	case <-w.closed:
+		return 0, netport.ErrClosed
+	}
+}
+func (w *wire) Close() error { w.once.Do(func() { close(w.closed) }); return nil }
+
+// host serves a NIC without an RDMA half.
+type host struct {
+	nic  *ionic.NIC
+	wire *wire
+	path string
+}
+
+func newHost(t *testing.T, p profile.Profile) *host {
+	t.Helper()
+	h := &host{wire: newWire(), path: filepath.Join(t.TempDir(), "nic.sock")}
+	var err error
+	if h.nic, err = ionic.New(ionic.Config{Profile: p, MAC: stationMAC, Port: h.wire}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := vfiouser.Listen(h.path, vfiouser.ListenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var s vfiouser.Server
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l, h.nic) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("server: %v", err)
+		}
+		if err := h.nic.Close(); err != nil {
+			t.Errorf("close NIC: %v", err)
+		}
+	})
+	return h
+}
+
+// boot starts a guest on the host's socket and probes the driver.
+func (h *host) boot(t *testing.T, o driver.Options) (*vfioclient.Client, *driver.Device) {
+	t.Helper()
+	c, err := vfioclient.Dial(t.Context(), h.path, vfioclient.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	dev, err := c.Realize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := driver.Probe(c, dev, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		select {
+		case <-c.Done():
+		default:
+			if err := d.Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return c, d
+}
+
+func profiles(offloads bool) profile.Profile {
+	p := profile.Compat()
+	p.Offloads = offloads
+	p.StatsIntervalMS = 10
+	return p
+}
+
+// frame is an Ethernet frame of n bytes with a recognisable payload.
+func frame(dst, src []byte, n, seed int) []byte {
+	f := make([]byte, n)
+	copy(f, dst)
+	copy(f[6:], src)
+	binary.BigEndian.PutUint16(f[12:], 0x88b5)
+	for i := 14; i < n; i++ {
+		f[i] = byte(i*7 + seed)
+	}
+	return f
+}
+
+var peerMAC = []byte{0x02, 0x11, 0x22, 0x33, 0x44, 0x55}
+
+func TestProbeAndRemoveLeaveNothingBehind(t *testing.T) {
+	h := newHost(t, profiles(false))
+	for i := range 3 {
+		c, d := h.boot(t, driver.Options{})
+		if !bytes.Equal(d.MAC(), stationMAC[:]) || d.FWVersion() == "" || !d.LinkUp() || d.LinkSpeed() != 100000 {
+			t.Errorf("MAC %v, firmware %q, link %v at %d Mb/s", d.MAC(), d.FWVersion(), d.LinkUp(), d.LinkSpeed())
+		}
+		if err := d.SetName(fmt.Sprintf("ens%d", i)); err != nil {
+			t.Error(err)
+		}
+		if err := d.Up(d.Sizes().QueuePairs, 64); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Remove(); err != nil {
+			t.Fatal(err)
+		}
+		if n := d.Memory().InUse(); n != 0 {
+			t.Errorf("%d pages in use after remove", n)
+		}
+		c.Close()
+	}
+}
+
+func TestFramesPassBothWays(t *testing.T) {
+	h := newHost(t, profiles(false))
+	_, d := h.boot(t, driver.Options{})
+	got := make(chan driver.Packet, 4096)
+	d.OnReceive(func(p driver.Packet) { got <- p })
+	if err := d.Up(2, 64); err != nil {
+		t.Fatal(err)
+	}
+	const n = 500 // several laps of the rings
+	for i := range n {
+		f := frame(peerMAC, d.MAC(), 60+i%1400, i)
+		if err := d.Transmit(i%2, driver.TxFrame{Data: f}); err != nil {
+			t.Fatal(err)
+		}
+		if sent := <-h.wire.sent; !bytes.Equal(sent, f) {
+			t.Fatalf("frame %d of %d bytes left as %d bytes", i, len(f), len(sent))
+		}
+		h.wire.toGuest <- frame(d.MAC(), peerMAC, 60+i%1400, i)
+		select {
+		case p := <-got:
+			if want := frame(d.MAC(), peerMAC, 60+i%1400, i); !bytes.Equal(p.Data, want) {
+				t.Fatalf("frame %d arrived as %d bytes, want %d", i, len(p.Data), len(want))
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("frame %d did not arrive", i)
+		}
+	}
+	for q := range 2 {
+		if err := d.FlushTransmit(q, 5*time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+	// The statistics block follows.
+	deadline := time.Now().Add(5 * time.Second)
+	for d.Stat(136) < n || d.Stat(8) < n {
+		if time.Now().After(deadline) {
+			t.Fatalf("statistics: %d frames out, %d in", d.Stat(136), d.Stat(8))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := d.Remove(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestJumboFramesUseScatterGather(t *testing.T) {
+	h := newHost(t, profiles(true))
+	_, d := h.boot(t, driver.Options{MTU: 9000})
+	got := make(chan driver.Packet, 16)
+	d.OnReceive(func(p driver.Packet) { got <- p })
+	if err := d.Up(1, 16); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{60, 4096, 4097, 8192, 8193, 9018} {
+		f := frame(peerMAC, d.MAC(), size, size)
+		if err := d.Transmit(0, driver.TxFrame{Data: f, Fragments: 16}); err != nil {
+			t.Fatal(err)
+		}
+		if sent := <-h.wire.sent; !bytes.Equal(sent, f) {
+			t.Errorf("frame of %d bytes left as %d bytes", size, len(sent))
+		}
+		want := frame(d.MAC(), peerMAC, size, size)
+		h.wire.toGuest <- want
+		if p := <-got; !bytes.Equal(p.Data, want) {
+			t.Errorf("frame of %d bytes arrived as %d bytes", size, len(p.Data))
+		}
+	}
+	if err := d.Remove(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLinkFlapKeepsTheQueues(t *testing.T) {
+	h := newHost(t, profiles(false))
+	_, d := h.boot(t, driver.Options{})
+	got := make(chan driver.Packet, 64)
+	d.OnReceive(func(p driver.Packet) { got <- p })
+	if err := d.Up(1, 16); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := d.Events()
+	for i := range 40 {
+		h.nic.SetLink(false)
+		awaitLink(t, d, false)
+		if err := d.DisableQueues(); err != nil {
+			t.Fatal(err)
+		}
+		h.nic.SetLink(true)
+		awaitLink(t, d, true)
+		if err := d.EnableQueues(); err != nil {
+			t.Fatal(err)
+		}
+		f := frame(d.MAC(), peerMAC, 100, i)
+		h.wire.toGuest <- f
+		select {
+		case p := <-got:
+			if !bytes.Equal(p.Data, f) {
+				t.Fatalf("flap %d: frame arrived as % x", i, p.Data[:20])
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("flap %d: frame did not arrive", i)
+		}
+	}
+	if events, _ := d.Events(); len(events)-len(before) < 80 {
+		t.Errorf("%d link events, want one for each of 80 changes", len(events)-len(before))
+	}
+}
+
+func awaitLink(t *testing.T, d *driver.Device, up bool) {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for d.LinkUp() != up {
+		if time.Now().After(deadline) {
+			t.Fatalf("link is not up=%v", up)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+func TestDeathOfTheGuestLeavesItsMemoryAlone(t *testing.T) {
+	h := newHost(t, profiles(false))
+	c, d := h.boot(t, driver.Options{})
+	if err := d.Up(1, 64); err != nil {
+		t.Fatal(err)
+	}
+	c.Drop()
+	ram := c.RAM()
+	before := bytes.Clone(ram.Bytes(0, 32<<20))
+	for i := range 100 {
+		h.wire.toGuest <- frame(stationMAC[:], peerMAC, 200, i)
+	}
+	_, next := h.boot(t, driver.Options{})
+	if err := next.Up(1, 64); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, ram.Bytes(0, 32<<20)) {
+		t.Error("memory of the dead guest changed")
+	}
+}

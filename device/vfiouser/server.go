@@ -62,6 +62,9 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener, dev Device) err
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	defer l.Close()
+	// The listener may be closed before the sessions' context is cancelled, so
+	// why accept failed is asked of the caller's.
+	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -74,7 +77,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener, dev Device) err
 	for {
 		c, err := l.AcceptUnix()
 		if err != nil {
-			if ctx.Err() != nil {
+			if outer.Err() != nil {
 				return nil
 			}
 			if !transient(err) {

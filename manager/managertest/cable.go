@@ -11,9 +11,8 @@ import (
 // Cable is what a client and the manager are connected by. Unlike a cable it can be interrupted without either side
 // noticing.
 type Cable struct {
+	mu      sync.Mutex // guards what follows
 	manager *Manager
-
-	mu sync.Mutex // guards what follows
 	// silent is closed when the cable carries again; nil while it does.
 	silent chan struct{}
 	conns  map[*conn]struct{}
@@ -59,6 +58,7 @@ func (c *Cable) Cut() {
 	}
 	c.mu.Unlock()
 	for _, k := range all {
+		k.once.Do(func() { close(k.closed) })
 		k.Conn.Close()
 	}
 }
@@ -87,7 +87,10 @@ func (c *Cable) dial(ctx context.Context) (net.Conn, error) {
 			return nil, ctx.Err()
 		}
 	}
-	raw, err := c.manager.dial(ctx)
+	c.mu.Lock()
+	to := c.manager
+	c.mu.Unlock()
+	raw, err := to.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -154,4 +157,11 @@ func (k *conn) Close() error {
 	}
 	delete(k.cable.conns, k)
 	return k.Conn.Close()
+}
+
+// Redirect makes the cable lead to another manager from the next connection on.
+func (c *Cable) Redirect(m *Manager) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.manager = m
 }

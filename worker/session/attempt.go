@@ -75,7 +75,8 @@ func (s *Session) attempt(ctx context.Context) (registered bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer conn.Close()
+	// Closing waits for the farewell to be written, which takes seconds on a connection that takes nothing more.
+	defer func() { go conn.Close() }()
 	l := &link{
 		s:          s,
 		silence:    3 * interval,

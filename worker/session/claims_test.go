@@ -293,7 +293,7 @@ func TestG8_AllWorkersAtOneRevisionSeeTheSameMesh(t *testing.T) {
 			add(i)
 		}
 		settle()
-		for round := range 60 {
+		for round := range 200 {
 			w := live[round%len(live)]
 			address := fmt.Sprintf("10.0.0.%d", 1+round%7)
 			switch round % 6 {
@@ -334,7 +334,7 @@ func TestG8_AllWorkersAtOneRevisionSeeTheSameMesh(t *testing.T) {
 			}
 			w.mu.Unlock()
 		}
-		if len(seen) < 30 || compared < 100 {
+		if len(seen) < 50 || compared < 200 {
 			t.Errorf("only %d revisions were seen and %d views compared", len(seen), compared)
 		}
 		want := live[0].Mesh()

@@ -94,8 +94,8 @@ func startWorker(t testing.TB, m *managertest.Manager, name string, change ...fu
 	w.cancel = cancel
 	go func() { w.done <- s.Run(ctx) }()
 	t.Cleanup(func() {
+		w.cable.Restore()
 		if !w.ended {
-			w.cable.Restore()
 			w.stop()
 		}
 	})

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ernic-dev/ernic/fabric"
+	"github.com/ernic-dev/ernic/fabric/directory"
+	fabricmesh "github.com/ernic-dev/ernic/fabric/mesh"
+	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+	"github.com/ernic-dev/ernic/proto/gid"
+	"github.com/ernic-dev/ernic/worker/session"
+)
+
+// mesh is the worker's place among the others: the session with the manager
+// tells who is there and who owns what; the fabric link carries the frames.
+type mesh struct {
+	worker    *Worker
+	session   *session.Session
+	directory *directory.Directory
+	listen    string // address of the fabric listener, port known
+
+	mu       sync.Mutex // guards all below
+	listener net.Listener
+	link     *fabricmesh.Link // nil before the first registration
+	node     uint32
+	closed   bool
+}
+
+func newMesh(w *Worker) (*mesh, error) {
+	c := &w.config
+	l, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("fabric listener %s: %w", c.Listen, err)
+	}
+	m := &mesh{worker: w, directory: directory.New(), listener: l, listen: l.Addr().String()}
+	advertise := c.Advertise
+	if advertise == "" {
+		advertise = m.listen
+	}
+	creds := c.Client
+	if creds == nil {
+		creds = insecure.NewCredentials()
+	}
+	m.session, err = session.New(session.Config{
+		Manager: c.Manager, Dial: []grpc.DialOption{grpc.WithTransportCredentials(creds)},
+		Name: c.Name, Addr: advertise, Version: c.Version, Instance: c.Instance,
+		Report:   m.report,
+		Handlers: session.Handlers{Registered: m.registered, Mesh: m.changed},
+		Log:      c.Log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return m, nil
+}
+
+func (m *mesh) run(ctx context.Context) error { return m.session.Run(ctx) }
+
+// route finds the owner of a GID in the view that the worker holds now.
+func (m *mesh) route(g gid.GID) (uint32, bool) { return m.session.Resolve(g) }
+
+// registered gives the worker the identity the manager assigned. A worker that
+// comes back under the id it has keeps its links; one that became another node
+// makes new ones.
+func (m *mesh) registered(node uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed || m.link != nil && m.node == node {
+		return
+	}
+	log := &m.worker.config.Log
+	if m.link != nil {
+		log.Warn().Uint32("was", m.node).Uint32("node", node).Msg("this worker is another node now; its links are made anew")
+		m.worker.carrier.use(nil)
+		m.link.Close()
+		m.link = nil
+		l, err := net.Listen("tcp", m.listen)
+		if err != nil {
+			log.Error().Err(err).Msg("fabric listener is lost; peers with a lower id cannot connect until the worker is restarted")
+		}
+		m.listener = l
+	}
+	instance, incarnation := m.session.Instance()
+	o := fabricmesh.Options{
+		Self: node, Instance: instance, Incarnation: incarnation,
+		Directory: m.directory, Receiver: m.worker.carrier, Listener: m.listener, Lanes: m.worker.config.Lanes,
+		ServerCredentials: m.worker.config.Server, ClientCredentials: m.worker.config.Client,
+		Insecure: m.worker.config.Server == nil,
+		OnEvent:  m.linkEvent,
+	}
+	link, err := fabricmesh.New(o)
+	if err != nil {
+		log.Error().Err(err).Uint32("node", node).Msg("mesh link cannot be made; RDMA packets are lost")
+		return
+	}
+	m.link, m.node = link, node
+	m.worker.self.Store(node)
+	m.worker.carrier.use(link)
+}
+
+// changed follows the mesh: the fabric needs to know where nodes are. Who owns
+// a GID is looked up in the session's view.
+func (m *mesh) changed(_, now *session.Mesh) {
+	c := directory.Change{Snapshot: true}
+	for _, n := range now.Nodes() {
+		if n.Addr == "" {
+			continue
+		}
+		c.Nodes = append(c.Nodes, directory.Node{
+			ID: n.ID, Name: n.Name, Address: n.Addr, Instance: n.Instance, Incarnation: n.Incarnation,
+		})
+	}
+	m.directory.Apply(c)
+}
+
+func (m *mesh) linkEvent(e fabricmesh.Event) {
+	log := &m.worker.config.Log
+	ev := log.Info()
+	if e.Err != nil {
+		ev = log.Warn().Err(e.Err)
+	}
+	ev.Uint32("peer", e.Node).Str("address", e.Address).Stringer("event", e.Kind).Msg("peer link")
+	m.session.ReportChanged()
+}
+
+func (m *mesh) report() session.Report {
+	r := session.Report{GuestAttached: m.worker.attached.Load()}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.link != nil {
+		for _, s := range m.link.Stats() {
+			if s.Lanes > 0 {
+				r.Links++
+			}
+		}
+	}
+	return r
+}
+
+func (m *mesh) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	if m.link != nil {
+		m.worker.carrier.use(nil)
+		m.link.Close()
+	} else if m.listener != nil {
+		m.listener.Close()
+	}
+}
+
+// claim tells the manager of an address of the guest.
+func (w *Worker) claim(g gid.GID, s ernicv1.ClaimSource) {
+	if w.mesh == nil {
+		return
+	}
+	if err := w.mesh.session.Claim(g, s); err != nil {
+		w.config.Log.Warn().Err(err).Stringer("gid", g).Msg("address of the guest is not claimed")
+		return
+	}
+	w.config.Log.Info().Stringer("gid", g).Str("source", s.String()).Msg("address of the guest")
+}
+
+var _ fabric.Link = (*fabricmesh.Link)(nil)

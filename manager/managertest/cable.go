@@ -6,6 +6,9 @@ import (
 	"context"
 	"net"
 	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // Cable is what a client and the manager are connected by. Unlike a cable it can be interrupted without either side
@@ -164,4 +167,12 @@ func (c *Cable) Redirect(m *Manager) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.manager = m
+}
+
+// DialOptions connects a client to the manager by this cable.
+func (c *Cable) DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.dial(ctx) }),
+	}
 }

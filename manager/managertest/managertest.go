@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ernic-dev/ernic/manager"
@@ -55,7 +54,7 @@ func Start(t testing.TB, cfg manager.Config) *Manager {
 	return m
 }
 
-// Start starts the manager again after Stop or Kill.
+// Start starts the manager again after Stop.
 func (m *Manager) Start() {
 	m.t.Helper()
 	server, err := manager.New(m.cfg)
@@ -70,15 +69,24 @@ func (m *Manager) Start() {
 	m.run = r
 }
 
-// Stop ends the manager in good order.
+// Stop ends the manager, in good order, and its Client.
 func (m *Manager) Stop() {
 	m.mu.Lock()
-	r, client := m.run, m.client
-	m.run, m.client = nil, nil
+	client := m.client
+	m.client = nil
 	m.mu.Unlock()
 	if client != nil {
 		client.Close()
 	}
+	m.StopServer()
+}
+
+// StopServer ends the manager in good order and leaves its Client to see it go.
+func (m *Manager) StopServer() {
+	m.mu.Lock()
+	r := m.run
+	m.run = nil
+	m.mu.Unlock()
 	if r == nil {
 		return
 	}
@@ -184,12 +192,4 @@ func (s *Store) Commit(ch core.Changes) error {
 		delete(s.claims, k)
 	}
 	return nil
-}
-
-// credentials of connections that never leave the process.
-func (c *Cable) DialOptions() []grpc.DialOption {
-	return []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.dial(ctx) }),
-	}
 }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guesttest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ernic-dev/ernic/e2e/lab/guest"
+	"github.com/ernic-dev/ernic/e2e/lab/image"
+	"github.com/ernic-dev/ernic/e2e/site"
+)
+
+var (
+	bin    = flag.String("bin", "", "directory with the built programs (make build)")
+	logDir = flag.String("logs", "", "directory for logs of programs and guests; default: kept only on failure, in the temporary directory")
+)
+
+// two is the site with two guests that most tests share.
+var two *site.Site
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	flag.Parse()
+	if *bin == "" {
+		*bin = filepath.Join("..", "..", "bin")
+	}
+	logs := *logDir
+	if logs == "" {
+		var err error
+		if logs, err = os.MkdirTemp("", "ernic-guesttest-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	progress := image.NewProgress(os.Stderr)
+	s, err := site.New(ctx, site.Options{Bin: *bin, Name: "gt", Guests: 2, LogDir: logs, Progress: progress})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	progress.Sayf("booting two guests (%s)", s.Lab.Accel)
+	if err := s.Boot(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n%s\n", err, s.Lab.Diagnose(ctx))
+		s.Close()
+		return 1
+	}
+	progress.Sayf("two guests are up")
+	two = s
+	code := m.Run()
+	if code != 0 {
+		fmt.Fprintf(os.Stderr, "logs are in %s\n%s\n", logs, s.Lab.Diagnose(ctx))
+	}
+	if err := s.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if code == 0 && *logDir == "" {
+		os.RemoveAll(logs)
+	}
+	return code
+}
+
+// must runs a command in a guest and fails the test when it fails.
+func must(t *testing.T, g *guest.Guest, script string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	r, err := g.Run(ctx, guest.Shell(script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Stdout
+}
+
+func wantContains(t *testing.T, what, text string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			t.Errorf("%s lacks %q:\n%s", what, p, text)
+		}
+	}
+}
+
+// quietKernel fails the test when the guest's kernel has warned since the last
+// look. What every guest of the lab says once is no warning of ours.
+func quietKernel(t *testing.T, g *guest.Guest) {
+	t.Helper()
+	out := must(t, g, `dmesg --level=emerg,alert,crit,err,warn; dmesg -C`)
+	var bad []string
+	for line := range strings.Lines(out) {
+		if !expected(line) {
+			bad = append(bad, line)
+		}
+	}
+	if len(bad) > 0 {
+		t.Errorf("%s: the guest's kernel complains:\n%s", g.Name(), strings.Join(bad, ""))
+	}
+}
+
+// expected tells the kernel's remarks on an emulated machine from those on the
+// device.
+func expected(line string) bool {
+	for _, s := range []string{"ionic", "infiniband", "rdma", "BUG", "Oops", "WARNING", "Call Trace", "hung task", "eth0"} {
+		if strings.Contains(line, s) {
+			for _, ok := range []string{
+				"out-of-tree module taints kernel", "module verification failed",
+				"NIC is not supporting vlan offload, likely in SmartNIC mode",
+			} {
+				if strings.Contains(line, ok) {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	return true
+}
+
+func shell(format string, args ...any) guest.Cmd { return guest.Shellf(format, args...) }

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package site is a whole installation on one machine: a manager, one worker
+// per guest, and real guests with the stock driver, all in a network name space
+// of their own. Tests and the demonstration run on it.
+//
+//	name space                                     machine
+//	ernic-manager --- ernic-worker 1 --socket----- guest 1 (QEMU)
+//	       \           |tap0|
+//	        \          [bridge]
+//	         \         |tap1|
+//	          `------ ernic-worker 2 --socket----- guest 2
+package site
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ernic-dev/ernic/e2e/lab"
+	"github.com/ernic-dev/ernic/e2e/lab/guest"
+	"github.com/ernic-dev/ernic/e2e/lab/image"
+)
+
+// managerAddr is where the manager listens inside the name space.
+const managerAddr = "127.0.0.1:6320"
+
+// Options describes a site.
+type Options struct {
+	Bin      string // directory with the built programs
+	Name     string // of the lab
+	Guests   int    // 1 or more
+	LogDir   string // where logs stay; default: gone with the site
+	Progress *image.Progress
+	// WorkerArgs is added to every worker's command line.
+	WorkerArgs []string
+	// MTU of TAPs and bridge, 1500 unless set.
+	MTU int
+}
+
+// Site is a running installation. Close ends all of it.
+type Site struct {
+	Lab     *lab.Lab
+	Manager *lab.Process
+	Nodes   []*Node
+
+	options Options
+	state   string // manager's state directory
+	boots   int
+}
+
+// Node is one worker with its guest.
+type Node struct {
+	Index  int    // from 0; the worker's node id is Index+1
+	Name   string // of the worker, as ernictl shows it
+	MAC    string
+	IP     string // the guest's address on the bridge
+	TAP    string
+	Socket string
+	Worker *lab.Process
+	Guest  *guest.Guest // nil before Boot
+}
+
+// NodeID is the id that the manager gives the node's worker: the lowest free.
+func (n *Node) NodeID() int { return n.Index + 1 }
+
+// New starts the manager and the workers. Guests start with Boot.
+func New(ctx context.Context, o Options) (s *Site, err error) {
+	for _, p := range []string{"ernic-manager", "ernic-worker", "ernictl"} {
+		if _, err := os.Stat(filepath.Join(o.Bin, p)); err != nil {
+			return nil, fmt.Errorf("program %s is not built (make build): %w", p, err)
+		}
+	}
+	l, err := lab.New(ctx, lab.Options{
+		Name: o.Name, LogDir: o.LogDir, Progress: o.Progress, Network: true, Taps: o.Guests, MTU: o.MTU,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s = &Site{Lab: l, options: o}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.state, err = os.MkdirTemp("", "ernic-state-"); err != nil {
+		return nil, err
+	}
+	if err = s.StartManager(ctx); err != nil {
+		return nil, err
+	}
+	for i := range o.Guests {
+		n := &Node{
+			Index: i, Name: fmt.Sprintf("vm%d", i+1), TAP: l.Network.Tap(i),
+			MAC:    fmt.Sprintf("02:aa:bb:cc:dd:%02x", i+1),
+			IP:     fmt.Sprintf("192.168.200.%d", i+1),
+			Socket: l.Socket(fmt.Sprintf("w%d", i+1)),
+		}
+		s.Nodes = append(s.Nodes, n)
+		// One after the other, so that node ids follow the order.
+		if err = s.StartWorker(ctx, n); err != nil {
+			return nil, err
+		}
+		if err = s.WaitNodes(ctx, i+1); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// StartManager starts the manager on its state directory.
+func (s *Site) StartManager(ctx context.Context) (err error) {
+	s.boots++
+	s.Manager, err = s.Lab.Start(lab.Program{
+		Name: fmt.Sprintf("manager-%d", s.boots), Path: s.program("ernic-manager"),
+		Args: []string{"--listen", managerAddr, "--state-dir", s.state, "--log-level", "debug"},
+	})
+	return err
+}
+
+// StartWorker starts the worker of n and waits until it is ready for a guest.
+func (s *Site) StartWorker(ctx context.Context, n *Node) (err error) {
+	s.boots++
+	args := append([]string{
+		"--manager", managerAddr, "--socket", n.Socket, "--tap", n.TAP, "--mac", n.MAC, "--name", n.Name,
+		"--log-level", "debug",
+	}, s.options.WorkerArgs...)
+	n.Worker, err = s.Lab.Start(lab.Program{
+		Name: fmt.Sprintf("worker-%s-%d", n.Name, s.boots), Path: s.program("ernic-worker"), Args: args,
+	})
+	if err != nil {
+		return err
+	}
+	return s.Lab.WaitSocket(ctx, n.Socket)
+}
+
+func (s *Site) program(name string) string { return filepath.Join(s.options.Bin, name) }
+
+// Boot starts the guests of all nodes that have none, at once, and brings them
+// up: drivers loaded, address set, RDMA port active.
+func (s *Site) Boot(ctx context.Context) error {
+	var nodes []*Node
+	var configs []guest.Config
+	for _, n := range s.Nodes {
+		if n.Guest == nil {
+			s.boots++
+			nodes = append(nodes, n)
+			configs = append(configs, guest.Config{
+				Name: fmt.Sprintf("%s-%d", n.Name, s.boots), Devices: []guest.Device{{Socket: n.Socket}},
+			})
+		}
+	}
+	guests, err := s.Lab.Boot(ctx, configs...)
+	if err != nil {
+		return err
+	}
+	for i, n := range nodes {
+		n.Guest = guests[i]
+	}
+	for _, n := range nodes {
+		if err := n.BringUp(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bringUp is what an administrator types once in a fresh guest.
+const bringUp = `
+modprobe ionic
+ip link set eth0 up
+ip addr add %s/24 dev eth0
+modprobe ionic_rdma
+modprobe ib_uverbs
+modprobe rdma_ucm
+for i in $(seq 100); do
+  grep -q ACTIVE /sys/class/infiniband/ionic_0/ports/1/state 2>/dev/null && exit 0
+  sleep 0.1
+done
+echo 'the RDMA port did not become active' >&2
+exit 1
+`
+
+// BringUp loads the drivers and configures the interface of a fresh guest.
+func (n *Node) BringUp(ctx context.Context) error {
+	_, err := n.Guest.Run(ctx, guest.Shellf(bringUp, n.IP))
+	return err
+}
+
+// Ernictl runs ernictl with args and returns what it printed.
+func (s *Site) Ernictl(ctx context.Context, args ...string) (string, error) {
+	return s.Lab.Run(ctx, append([]string{s.program("ernictl"), "--manager", managerAddr}, args...)...)
+}
+
+// ErnictlJSON runs ernictl with -o json and decodes what it printed into v.
+func (s *Site) ErnictlJSON(ctx context.Context, v any, args ...string) error {
+	out, err := s.Ernictl(ctx, append(args, "-o", "json")...)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(out), v); err != nil {
+		return fmt.Errorf("ernictl %v printed no JSON: %w\n%s", args, err, out)
+	}
+	return nil
+}
+
+// Poll calls f until it returns nil, for as long as ctx lives.
+func Poll(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// WaitNodes waits until count workers are alive.
+func (s *Site) WaitNodes(ctx context.Context, count int) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	return Poll(ctx, func() error {
+		nodes, err := s.ListNodes(ctx)
+		if err != nil {
+			return err
+		}
+		alive := 0
+		for _, n := range nodes {
+			if n.ID != 0 && n.State == "alive" {
+				alive++
+			}
+		}
+		if alive != count {
+			return fmt.Errorf("%d workers are alive, want %d", alive, count)
+		}
+		return nil
+	})
+}
+
+// Close ends guests, workers and manager and removes all that was made.
+func (s *Site) Close() error {
+	return errors.Join(s.Lab.Close(), os.RemoveAll(s.state))
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package queue holds frames that wait for a connection: bounded in memory,
+// first in first out within a flow, fair between flows.
+//
+// Flows are hashed into fabric.Groups groups (fabric.Group). Each group is a
+// list of its own; Pop visits the groups that hold something in turn and takes
+// at most one quantum of bytes at a visit. A flow that sends in bulk therefore
+// delays a frame of another group by one quantum, not by all it has queued.
+//
+//	             +-- group 0 --> [f][f]                 \
+//	Push(f) -----+-- group 1 -->                         >-- Pop, round robin
+//	 by f.Flow   +-- group 2 --> [f][f][f][f][f]        /
+//	             +-- ...
+//
+// Room is counted in bytes with a fixed surcharge per frame, so that the bound
+// holds for small frames too. Three limits apply:
+//
+//   - a group may hold Limits.Group bytes;
+//   - the reliable classes together may hold Limits.Reliable bytes; a group
+//     that has nothing waiting may exceed that, up to twice the limit, so that
+//     bulk flows cannot shut a quiet one out;
+//   - the lossy classes together may hold Limits.Lossy bytes: neither side can
+//     starve the other.
+//
+// A refused reliable frame marks its group as starved. TakeRoom returns the
+// starved groups that have room again, once each; hysteresis (half a group,
+// three quarters of the class limit) keeps that from happening per frame.
+package queue

@@ -146,8 +146,8 @@ func (l *Lab) WaitSocket(ctx context.Context, path string) error {
 	t := time.NewTicker(10 * time.Millisecond)
 	defer t.Stop()
 	for {
-		if listening(path) {
-			return nil
+		if yes, err := l.listening(path); yes || err != nil {
+			return err
 		}
 		l.mu.Lock()
 		for _, p := range l.programs {
@@ -165,18 +165,30 @@ func (l *Lab) WaitSocket(ctx context.Context, path string) error {
 	}
 }
 
-// listening looks into the kernel's table of Unix sockets instead of
-// connecting: a vfio-user server would take a connection for its client.
-func listening(path string) bool {
-	b, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		return false
+// listening tells whether a program of the lab, or any other program outside of
+// its network, listens at path. It reads the kernel's tables of Unix sockets
+// instead of connecting: a vfio-user server would take a connection for its
+// client. Each network name space has a table of its own.
+func (l *Lab) listening(path string) (yes bool, err error) {
+	look := func() error {
+		b, err := os.ReadFile("/proc/thread-self/net/unix")
+		yes = yes || listensAt(string(b), path)
+		return err
 	}
-	for line := range strings.Lines(string(b)) {
-		// Num RefCount Protocol Flags Type St Inode Path. Flag 0x10000 is set on
-		// a socket that listens.
-		f := strings.Fields(line)
-		if len(f) == 8 && f[7] == path && f[3] == "00010000" {
+	if l.Network != nil {
+		if err := l.Network.thread.Do(look); err != nil {
+			return false, err
+		}
+	}
+	return yes, look()
+}
+
+// listensAt looks for a socket at path that listens, in the format of
+// /proc/net/unix: Num RefCount Protocol Flags Type St Inode Path. Flag 0x10000
+// is set on a socket that listens.
+func listensAt(table, path string) bool {
+	for line := range strings.Lines(table) {
+		if f := strings.Fields(line); len(f) == 8 && f[7] == path && f[3] == "00010000" {
 			return true
 		}
 	}

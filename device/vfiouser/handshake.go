@@ -23,7 +23,9 @@ func (s *Session) handshake() (header, error) {
 	s.dropFDs()
 	s.sock.skip(q.size)
 	if err != nil {
-		s.answer(q.header, nil, -1, syscall.EINVAL)
+		if q.kind() == typeCommand {
+			s.answer(q.header, nil, -1, syscall.EINVAL)
+		}
 		return header{}, errDrop{err}
 	}
 	return q.header, nil

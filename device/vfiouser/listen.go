@@ -24,7 +24,7 @@ type ListenOptions struct {
 
 const (
 	maxSocketPath = 107 // bytes in sun_path, without the NUL
-	lockWait      = 2 * time.Second
+	lockWait      = time.Second
 	lockRetry     = 10 * time.Millisecond
 )
 

@@ -64,6 +64,11 @@ type errDrop struct{ error }
 
 func (e errDrop) Unwrap() error { return e.error }
 
+func isDrop(err error) bool {
+	var d errDrop
+	return errors.As(err, &d)
+}
+
 const replyBufferLen = 4096 + headerLen + regionAccessLen // a whole configuration space
 
 func (s *Server) newSession(c *net.UnixConn, o *Options, dev Device) (*Session, error) {
@@ -147,13 +152,12 @@ func (s *Session) reason(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, net.ErrClosed) {
 		return context.Cause(ctx)
 	}
-	var drop errDrop
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		if s.ready.Load() {
 			return ErrClientGone
 		}
-	case errors.As(err, &drop):
+	case isDrop(err):
 		s.m.protocolErrors.Add(1)
 	default:
 		s.m.connectionLost.Add(1)
@@ -228,23 +232,20 @@ func (s *Session) await() error {
 // handle processes the message in s.req and answers it.
 func (s *Session) handle() error {
 	q := &s.req
-	var err error
+	defer s.sock.skip(q.size)
 	if q.kind() == typeReply {
 		if !s.dma.deliver(q) {
 			s.m.strayReplies.Add(1)
 		}
-	} else {
-		var reply []byte
-		var fd int
-		reply, fd, err = s.dispatch(q)
-		var drop errDrop
-		if !errors.As(err, &drop) {
-			err = s.answer(q.header, reply, fd, err)
-		}
+		s.dropFDs()
+		return nil
 	}
+	reply, fd, err := s.dispatch(q)
 	s.dropFDs()
-	s.sock.skip(q.size)
-	return err
+	if err != nil && isDrop(err) {
+		return err
+	}
+	return s.answer(q.header, reply, fd, err)
 }
 
 // dropFDs closes the descriptors that the handler did not take.

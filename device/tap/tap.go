@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/songgao/water"
@@ -23,6 +24,7 @@ import (
 type Port struct {
 	name   string
 	queues []*queue
+	closed atomic.Bool
 }
 
 var _ netport.Port = (*Port)(nil)
@@ -134,8 +136,10 @@ func (p *Port) Receive(q int, b *netport.Batch) (int, error) {
 	switch {
 	case k.n > 0:
 		return k.n, nil // an error after some frames shows again
+	case p.closed.Load():
+		return 0, netport.ErrClosed
 	case err != nil:
-		return 0, closed(err)
+		return 0, fmt.Errorf("tap %s: read: %w", p.name, err)
 	case k.rerr != nil:
 		return 0, fmt.Errorf("tap %s: read: %w", p.name, k.rerr)
 	}
@@ -170,10 +174,12 @@ func (p *Port) Send(q int, frame []byte) error {
 	k.frame, k.werr = frame, nil
 	err := k.conn.Write(k.writeFn)
 	k.frame = nil
-	if err != nil {
-		return closed(err)
-	}
-	if k.werr == unix.EAGAIN {
+	switch {
+	case p.closed.Load():
+		return netport.ErrClosed
+	case err != nil:
+		return err
+	case k.werr == unix.EAGAIN:
 		return netport.ErrFull
 	}
 	return k.werr
@@ -191,16 +197,10 @@ func (q *queue) write(fd uintptr) bool {
 
 // Close implements [netport.Port].
 func (p *Port) Close() error {
+	p.closed.Store(true)
 	var errs []error
 	for _, q := range p.queues {
 		errs = append(errs, q.file.Close())
 	}
 	return errors.Join(errs...)
-}
-
-func closed(err error) error {
-	if errors.Is(err, os.ErrClosed) {
-		return netport.ErrClosed
-	}
-	return err
 }

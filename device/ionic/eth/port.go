@@ -11,7 +11,13 @@ type portState struct {
 	config    [abi.PortConfigSize]byte
 	linkUp    bool   // what the host says of the wire
 	downCount uint16 // link losses since the last device reset
+	announce  int    // ticks that will announce the link state again
 }
+
+// linkReminders is on how many ticks a link change is announced again. The
+// driver drops an event that comes while it still works on the one before, and
+// would see a quick down and up only at its own check every five seconds.
+const linkReminders = 2
 
 func (p *portState) cfg() abi.PortConfig { return abi.PortConfig(p.config[:]) }
 
@@ -41,7 +47,7 @@ func knownSpeed(mbps uint32) bool {
 // resetPort brings the port's configuration back to the profile's. Holds ctl.
 func (l *LIF) resetPort() {
 	p := &l.ctl.port
-	p.config, p.downCount = [abi.PortConfigSize]byte{}, 0
+	p.config, p.downCount, p.announce = [abi.PortConfigSize]byte{}, 0, 0
 	c := p.cfg()
 	c.SetSpeed(l.cfg.Speed)
 	c.SetMTU(uint32(min(l.cfg.MTUMax, maxPortMTU)))
@@ -105,6 +111,7 @@ func (l *LIF) cmdPortInit(r *request) error {
 	copy(l.ctl.port.config[:], in)
 	var info [abi.PortInfoSize]byte
 	l.portInfo(info[:])
+	l.count.resetPort()
 	if err := l.pub.startPort(r.cmd.InfoAddress(), info[:]); err != nil {
 		return refuse(abi.StatusBadAddr, "port_info: %v", err)
 	}
@@ -234,9 +241,26 @@ func (l *LIF) linkChanged(was bool) {
 	l.refresh()
 	l.publishPort()
 	l.publishLIFStatus()
+	p.announce = linkReminders
+	l.announceLink()
+}
+
+// announceLink sends the link state to the guest. Holds ctl.
+func (l *LIF) announceLink() {
+	p := &l.ctl.port
 	speed := uint32(0)
 	if p.up() {
 		speed = p.cfg().Speed()
 	}
 	l.notifyLink(abi.NotifyLink{Status: p.oper(), Speed: speed})
+}
+
+// remindLink announces a recent link change again.
+func (l *LIF) remindLink() {
+	l.ctl.Lock()
+	defer l.ctl.Unlock()
+	if p := &l.ctl.port; p.announce > 0 {
+		p.announce--
+		l.announceLink()
+	}
 }

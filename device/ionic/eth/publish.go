@@ -138,6 +138,7 @@ func (p *publisher) schedule() {
 
 // tick is the timer.
 func (p *publisher) tick() {
+	p.lif.remindLink()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.timer == nil {

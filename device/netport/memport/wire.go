@@ -92,6 +92,15 @@ func (e *End) Receive(q int, b *netport.Batch) (int, error) {
 	return n, nil
 }
 
+// Discard throws away every frame that waits to be received at this end.
+func (e *End) Discard() {
+	for _, k := range e.in {
+		k.mu.Lock()
+		k.head, k.n = (k.head+k.n)%Depth, 0
+		k.mu.Unlock()
+	}
+}
+
 // Close implements [netport.Port]: both ends are closed, frames under way are
 // still received.
 func (e *End) Close() error {

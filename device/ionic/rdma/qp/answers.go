@@ -113,9 +113,8 @@ func (q *QP) answerData(p *packet.Packet, psn uint64) {
 		m.placed += uint64(len(p.Payload))
 		m.done = m.placed == uint64(m.Length)
 	case p.Op == packet.AtomicAck && m.Op.atomic() && len(p.Payload) == 0:
-		var old [8]byte
-		binary.LittleEndian.PutUint64(old[:], p.Operand)
-		st = q.env.Scatter(m.SGE[:m.NumSGE], 0, old[:])
+		binary.LittleEndian.PutUint64(r.original[:], p.Operand)
+		st = q.env.Scatter(m.SGE[:m.NumSGE], 0, r.original[:])
 		m.done = true
 	default:
 		st = BadRespErr

@@ -32,11 +32,14 @@ func (q *QP) sendDatagram(m *message, b *budget) bool {
 		r.out, r.dst = p, dst
 	}
 	n := len(r.out.Payload)
-	if _, gone := q.transmit(); !gone {
+	verdict, gone := q.transmit()
+	if !gone {
 		return false
 	}
-	q.tx.bytes += uint64(n)
-	q.tx.messages++
+	if verdict == Sent {
+		q.tx.bytes += uint64(n)
+		q.tx.messages++
+	}
 	q.finishDatagram(m, b)
 	return true
 }
@@ -137,7 +140,8 @@ func (q *QP) completeDatagram(p *packet.Packet) {
 		q.enterErr(nil)
 		return
 	}
-	c := RecvCompletion{
+	c := &r.done
+	*c = RecvCompletion{
 		ID: r.recv.ID, Length: grhLen + uint32(len(p.Payload)), SrcQPN: p.SrcQPN,
 		Solicited: p.Flags&packet.Solicited != 0,
 		SrcMAC:    p.SrcMAC, VLAN: p.VLAN, Path: p.Path,
@@ -148,5 +152,5 @@ func (q *QP) completeDatagram(p *packet.Packet) {
 	r.held = false
 	q.rx.bytes += uint64(len(p.Payload))
 	q.rx.messages++
-	q.env.CompleteRecv(&c)
+	q.env.CompleteRecv(c)
 }

@@ -68,6 +68,9 @@ func (q *QP) Modify(mask Mask, a *Attr) error {
 		q.clear()
 		return nil
 	}
+	if mask&MaskState != 0 && to == SQD && from != SQD {
+		q.attr.SQDNotify = false // asked for with each transition
+	}
 	q.apply(mask, a)
 	if mask&MaskState != 0 {
 		q.enter(from, to)

@@ -135,7 +135,8 @@ func (q *QP) finish(p *packet.Packet, m *incoming) refusal {
 	if m.op == packet.Write {
 		return refusal{}
 	}
-	c := RecvCompletion{
+	c := &r.done
+	*c = RecvCompletion{
 		ID: r.recv.ID, Length: uint32(m.total), SrcQPN: p.SrcQPN,
 		Solicited: p.Flags&packet.Solicited != 0,
 	}
@@ -148,7 +149,7 @@ func (q *QP) finish(p *packet.Packet, m *incoming) refusal {
 		c.Op, c.Imm = RecvWriteImm, p.Imm
 	}
 	r.held = false
-	q.env.CompleteRecv(&c)
+	q.env.CompleteRecv(c)
 	return refusal{}
 }
 
@@ -160,7 +161,8 @@ func (q *QP) failRecv(st Status) {
 	}
 	r.held = false
 	q.env.Count(RespCQEErr, 1)
-	q.env.CompleteRecv(&RecvCompletion{ID: r.recv.ID, Status: st, SrcQPN: q.attr.DestQPN})
+	r.done = RecvCompletion{ID: r.recv.ID, Status: st, SrcQPN: q.attr.DestQPN}
+	q.env.CompleteRecv(&r.done)
 }
 
 // refuse answers a request that a reliable QP cannot execute: the receive it

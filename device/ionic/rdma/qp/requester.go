@@ -34,7 +34,8 @@ type requester struct {
 	planned uint64 // one beyond the last PSN of the messages in the ring
 	lastAck uint64 // one beyond the last PSN that asked for an acknowledgement
 
-	reads int // READs and atomics begun and not complete
+	reads    int     // READs and atomics begun and not complete
+	original [8]byte // scratch for the answer of an atomic
 
 	out       *packet.Packet // built, and refused by a full link
 	dst       packet.Address // where a datagram in out goes
@@ -252,12 +253,21 @@ func (q *QP) sendChunk(m *message, b *budget) bool {
 		return false
 	}
 	b.spend(payload)
-	q.sent(m, count, payload, flags)
+	if r.next < r.high {
+		q.env.Count(ReqRetransmitPkts, 1)
+		q.env.Count(ReqRetransmitBytes, uint64(payload))
+	}
+	q.sent(m, count, flags)
+	if verdict == Sent {
+		q.tx.bytes += uint64(payload)
+		if r.next == m.end {
+			q.tx.messages++
+		}
+	}
 	if q.typ == UC && verdict == Lost {
 		r.next, r.high = m.end, m.end // the rest would be useless
 	}
 	if r.next == m.end {
-		q.tx.messages++
 		r.cur++
 		if q.typ == UC {
 			q.acknowledge(m.end)
@@ -295,7 +305,7 @@ func (q *QP) transmit() (v Verdict, gone bool) {
 }
 
 // sent moves the requester past a packet that has left.
-func (q *QP) sent(m *message, count uint64, payload int, flags packet.Flags) {
+func (q *QP) sent(m *message, count uint64, flags packet.Flags) {
 	r := &q.req
 	if !m.begun {
 		m.begun = true
@@ -306,14 +316,9 @@ func (q *QP) sent(m *message, count uint64, payload int, flags packet.Flags) {
 	if r.deadline.IsZero() {
 		q.startTimer()
 	}
-	if r.next < r.high {
-		q.env.Count(ReqRetransmitPkts, 1)
-		q.env.Count(ReqRetransmitBytes, uint64(payload))
-	}
 	r.next += count
 	r.high = max(r.high, r.next)
 	if flags&packet.AckRequest != 0 {
 		r.lastAck = r.next
 	}
-	q.tx.bytes += uint64(payload)
 }

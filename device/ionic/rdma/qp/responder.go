@@ -11,9 +11,10 @@ type responder struct {
 	nakked   bool   // a NAK was sent for expected; what follows is dropped until it comes
 	owed     bool   // an acknowledgement of everything before expected is due
 
-	in   incoming // message being received
-	recv RecvWork // receive fetched for it, or left over from one that failed
-	held bool     // recv is valid
+	in   incoming       // message being received
+	recv RecvWork       // receive fetched for it, or left over from one that failed
+	held bool           // recv is valid
+	done RecvCompletion // scratch
 
 	read    reading        // READ being answered; requests wait behind it
 	out     *packet.Packet // answer refused by a full link; requests wait behind it

@@ -2,7 +2,7 @@
 BUF_VERSION           := v1.75.0
 GOLANGCI_LINT_VERSION := v2.15.0
 PROTOC_GEN_GO_VERSION := v1.36.12
-PROTOC_GEN_GO_GRPC_VERSION := v1.6.0
+PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
 
 # Tools are built once per version into the user's cache, outside the checkout.
 CACHE     := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ernic

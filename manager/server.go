@@ -117,6 +117,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, opts ...grpc.ServerO
 	health := health.NewServer()
 	healthv1.RegisterHealthServer(g, health)
 
+	tracked := track(l)
 	loopDone := make(chan struct{})
 	go func() {
 		defer close(loopDone)
@@ -131,11 +132,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, opts ...grpc.ServerO
 		}
 		health.Shutdown()
 		<-loopDone
-		force := time.AfterFunc(drainTime, g.Stop)
+		force := time.AfterFunc(drainTime, func() {
+			tracked.closeAll()
+			g.Stop()
+		})
 		defer force.Stop()
 		g.GracefulStop()
 	}()
-	if err := g.Serve(l); err != nil && ctx.Err() == nil {
+	if err := g.Serve(tracked); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("listener %s: %w", l.Addr(), err)
 	}
 	<-stopped

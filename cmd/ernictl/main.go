@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command ernictl shows and changes a mesh of RDMA workers.
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ernic-dev/ernic/cmd/internal/cli"
+	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+	"github.com/ernic-dev/ernic/worker/session"
+)
+
+func main() { cli.Main(command()) }
+
+// maxAnswer is the longest answer that is taken, in bytes: a page of claims, with room.
+const maxAnswer = 64 << 20
+
+// options are the flags that all commands have.
+type options struct {
+	tls     cli.TLS
+	manager string
+	timeout time.Duration
+}
+
+func command() *cobra.Command {
+	var o options
+	root := &cobra.Command{
+		Use:   "ernictl",
+		Short: "Show and change a mesh of RDMA workers",
+		Long: `ernictl asks the manager of a mesh.
+
+Every flag can come from the environment: --manager from ERNIC_MANAGER.`,
+	}
+	fs := root.PersistentFlags()
+	fs.StringVar(&o.manager, "manager", "127.0.0.1:6320", "`address` of the manager, host or host:port")
+	fs.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` within which the answer has to come")
+	o.tls.AddFlags(fs)
+	root.AddCommand(nodesCommand(&o), gidsCommand(&o), nodeCommand(&o), statusCommand(&o))
+	return root
+}
+
+// connect returns a connection to address and what to call when it is done with.
+func (o *options) connect(address string) (*grpc.ClientConn, func(), error) {
+	creds, err := o.tls.Client()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds), grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, func() { _ = conn.Close() }, nil
+}
+
+// client returns a client of the manager.
+func (o *options) client() (ernicv1.ManagerServiceClient, func(), error) {
+	address, err := session.ManagerAddr(o.manager)
+	if err != nil {
+		return nil, nil, cli.Usagef("--manager: %w", err)
+	}
+	conn, done, err := o.connect(address)
+	if err != nil {
+		return nil, nil, err
+	}
+	return ernicv1.NewManagerServiceClient(conn), done, nil
+}
+
+// explain says in a sentence why a call failed.
+func (o *options) explain(who, address string, err error) error {
+	st := status.Convert(err)
+	switch st.Code() {
+	case codes.Unavailable:
+		return fmt.Errorf("the %s at %s cannot be reached: %s", who, address, st.Message())
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("the %s at %s did not answer within %s", who, address, o.timeout)
+	case codes.Unimplemented:
+		return fmt.Errorf("what listens at %s is no %s of this version: %s", address, who, st.Message())
+	}
+	return fmt.Errorf("the %s at %s: %s", who, address, st.Message())
+}
+
+func (o *options) managerError(err error) error { return o.explain("manager", o.manager, err) }
+
+// completeNodes offers the ids of the nodes that there are.
+func (o *options) completeNodes(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if cli.FromEnvironment(c) != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	client, done, err := o.client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	resp, err := client.ListNodes(ctx, &ernicv1.ListNodesRequest{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var ids []string
+	for _, n := range resp.GetNodes() {
+		if n.GetRole() == ernicv1.NodeRole_NODE_ROLE_WORKER {
+			ids = append(ids, fmt.Sprintf("%d\t%s, %s", n.GetNodeId(), n.GetName(), nodeState(n.GetState())))
+		}
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+func nodeCommand(o *options) *cobra.Command {
+	c := &cobra.Command{Use: "node", Short: "Change a node"}
+	c.AddCommand(evictCommand(o))
+	return c
+}
+
+func evictCommand(o *options) *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use:   "evict ID...",
+		Short: "Remove nodes and their claims from the mesh",
+		Long: `evict removes nodes and their claims from the mesh. The ids are not given out again until the
+manager's quarantine is over. A worker that is alive registers again as a new node.`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: o.completeNodes,
+		RunE: func(c *cobra.Command, args []string) error {
+			ids := make([]uint32, len(args))
+			for i, a := range args {
+				id, err := strconv.ParseUint(a, 10, 32)
+				if err != nil {
+					return cli.Usagef("%q is no node id", a)
+				}
+				ids[i] = uint32(id)
+			}
+			client, done, err := o.client()
+			if err != nil {
+				return err
+			}
+			defer done()
+			ctx, cancel := context.WithTimeout(c.Context(), o.timeout)
+			defer cancel()
+			for _, id := range ids {
+				resp, err := client.EvictNode(ctx, &ernicv1.EvictNodeRequest{NodeId: id, Reason: reason})
+				if err != nil {
+					return o.managerError(err)
+				}
+				fmt.Fprintf(c.OutOrStdout(), "node %d is evicted; its id is out of use for %s\n", id, resp.GetQuarantine().AsDuration())
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "`text` for the manager's log")
+	return c
+}

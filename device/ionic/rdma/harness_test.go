@@ -109,11 +109,12 @@ func newNode(t testing.TB, f *fabric, last byte, o options) *node {
 		n.raised[vec]++
 		n.mu.Unlock()
 	})
+	log := zerolog.Nop()
+	if _, ok := t.(*testing.T); ok {
+		log = zerolog.New(zerolog.NewTestWriter(t))
+	}
 	var err error
-	n.engine, err = rdma.New(rdma.Config{
-		Limits: o.limits, Interrupts: n.bank, Link: f, Addresses: n,
-		Log: zerolog.New(zerolog.NewTestWriter(t)),
-	})
+	n.engine, err = rdma.New(rdma.Config{Limits: o.limits, Interrupts: n.bank, Link: f, Addresses: n, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

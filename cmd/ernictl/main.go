@@ -80,7 +80,7 @@ func (o *options) explain(who, address string, err error) error {
 	st := status.Convert(err)
 	switch st.Code() {
 	case codes.Unavailable:
-		return fmt.Errorf("the %s at %s cannot be reached: %s", who, address, st.Message())
+		return fmt.Errorf("the %s at %s cannot be reached: %s", who, address, session.Cause(err))
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("the %s at %s did not answer within %s", who, address, o.timeout)
 	case codes.Unimplemented:
@@ -152,7 +152,10 @@ manager's quarantine is over. A worker that is alive registers again as a new no
 				if err != nil {
 					return o.managerError(err)
 				}
-				fmt.Fprintf(c.OutOrStdout(), "node %d is evicted; its id is out of use for %s\n", id, resp.GetQuarantine().AsDuration())
+				_, err = fmt.Fprintf(c.OutOrStdout(), "node %d is evicted; its id is out of use for %s\n", id, resp.GetQuarantine().AsDuration())
+				if err != nil {
+					return err
+				}
 			}
 			return nil
 		},

@@ -234,7 +234,9 @@ func TestWatchShowsChangesUntilItIsEnded(t *testing.T) {
 	root := command()
 	root.SetOut(write)
 	done := make(chan int, 1)
-	go func() { done <- cli.Run(ctx, root, []string{"gids", "-w", "-o", "json", "--manager", m.address}, io.Discard) }()
+	go func() {
+		done <- cli.Run(ctx, root, []string{"gids", "-w", "-o", "json", "--manager", m.address}, io.Discard)
+	}()
 	lines := bufio.NewScanner(read)
 	next := func() change[claim] {
 		t.Helper()

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -176,6 +178,23 @@ func (s *Session) accepted(m *ernicv1.Registered, interval time.Duration) {
 	}
 }
 
+// Cause says in a few words why a gRPC call failed: the message of its status, without the layers that gRPC wraps around
+// the error of a connection.
+func Cause(err error) string {
+	text := err.Error()
+	if st, ok := status.FromError(err); ok {
+		text = st.Message()
+	}
+	if _, rest, ok := strings.Cut(text, `connection error: desc = "`); ok {
+		text = strings.TrimSuffix(rest, `"`)
+		if plain, err := strconv.Unquote(`"` + text + `"`); err == nil {
+			text = plain
+		}
+	}
+	text = strings.TrimPrefix(text, "transport: ")
+	return strings.TrimPrefix(text, "Error while dialing: ")
+}
+
 // explain turns the error of a stream into what it means.
 func (s *Session) explain(err error) error {
 	if errors.Is(err, io.EOF) {
@@ -200,5 +219,5 @@ func (s *Session) explain(err error) error {
 	if st.Code() == codes.Unimplemented {
 		return fmt.Errorf("what listens there is no manager: %s", st.Message())
 	}
-	return errors.New(st.Message())
+	return errors.New(Cause(err))
 }

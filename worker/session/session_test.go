@@ -13,7 +13,9 @@ import (
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/ernic-dev/ernic/manager"
 	"github.com/ernic-dev/ernic/manager/core"
@@ -179,6 +181,19 @@ func TestRefusedConfigurationNamesTheFault(t *testing.T) {
 	} {
 		if _, err := session.New(tc.cfg); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+func TestCausesAreShort(t *testing.T) {
+	for in, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: "dial tcp 127.0.0.1:1: connect: connection refused",
+		`connection error: desc = "transport: authentication handshake failed: tls: \"x\""`:                            `authentication handshake failed: tls: "x"`,
+		`last connection error: connection error: desc = "error reading server preface: EOF"`:                          "error reading server preface: EOF",
+		"node 1 was evicted": "node 1 was evicted",
+	} {
+		if got := session.Cause(status.Error(codes.Unavailable, in)); got != want {
+			t.Errorf("%s is %q, want %q", in, got, want)
 		}
 	}
 }

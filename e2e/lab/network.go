@@ -5,7 +5,6 @@ package lab
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -151,22 +150,3 @@ func (n *Network) Dial(ctx context.Context, network, address string) (conn net.C
 
 // Close ends the network and the programs that still run in it.
 func (n *Network) Close() { n.thread.Close() }
-
-// spaceInUse tells whether any process is in the network name space.
-func spaceInUse(inode uint64) (bool, error) {
-	procs, err := os.ReadDir("/proc")
-	if err != nil {
-		return false, err
-	}
-	for _, p := range procs {
-		var st unix.Stat_t
-		err := unix.Stat("/proc/"+p.Name()+"/ns/net", &st)
-		if err == nil && st.Ino == inode {
-			return true, nil
-		}
-		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EPERM) {
-			return false, err
-		}
-	}
-	return false, nil
-}

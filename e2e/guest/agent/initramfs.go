@@ -102,7 +102,9 @@ func loadModule(path string) error {
 func mountDisk(disk, dir string) error {
 	deadline := time.Now().Add(diskPatience)
 	for {
-		err := unix.Mount(disk, dir, "ext4", unix.MS_NOATIME, "")
+		// Writes end with the guest, so nothing is gained by preparing the
+		// parts of the disk that nobody has used.
+		err := unix.Mount(disk, dir, "ext4", unix.MS_NOATIME, "noinit_itable")
 		if err == nil {
 			return nil
 		}

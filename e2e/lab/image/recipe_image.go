@@ -132,5 +132,5 @@ func (r *recipe) writeDisk(b *build, guest *tree) error {
 	// No journal: the file is never written to, each guest writes to a layer
 	// over it that is thrown away.
 	return b.isolated(nil, b.log, "mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0",
-		"-E", "lazy_itable_init=1", "-d", guest.dir, filepath.Join(b.dir, "guest.img"), fmt.Sprintf("%dM", r.pins.Guest.Disk))
+		"-d", guest.dir, filepath.Join(b.dir, "guest.img"), fmt.Sprintf("%dM", r.pins.Guest.Disk))
 }

@@ -9,8 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/ernic-dev/ernic/e2e/lab/child"
 )
 
 // tree is a Debian root directory under construction.
@@ -38,13 +39,13 @@ func (b *build) isolated(env []string, out io.Writer, argv ...string) error {
 	cmd.Env = append(cmd.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "HOME=/root", "TMPDIR=/tmp")
 	cmd.Env = append(cmd.Env, env...)
-	// Not the terminal's foreground group: ^C reaches this process alone, which
-	// ends the build in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Stdout, cmd.Stderr = out, b.log
-	if err := cmd.Run(); err != nil {
+	err := child.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(argv[max(0, len(argv)-6):], " "), err)
 	}
 	return nil

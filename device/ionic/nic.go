@@ -35,6 +35,13 @@ type BusMasterer interface {
 	BusMaster(on bool)
 }
 
+// Unmasker is implemented by an RDMA half that keeps account of what the driver
+// has read of its event queues. Unmasking is called when the driver unmasks
+// vector vec, before the vector can interrupt again.
+type Unmasker interface {
+	Unmasking(vec int)
+}
+
 // Observer hears of the guest's addresses.
 type Observer = eth.Observer
 
@@ -79,6 +86,9 @@ func New(c Config) (*NIC, error) {
 			return nil, fmt.Errorf("ionic: RDMA half: %w", err)
 		}
 		n.rdma, ec.RDMA = r, r
+		if u, ok := r.(Unmasker); ok {
+			n.bank.SetUnmasking(u.Unmasking)
+		}
 	}
 	lif, err := eth.New(ec)
 	if err != nil {

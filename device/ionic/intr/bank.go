@@ -55,6 +55,7 @@ type vector struct {
 type Bank struct {
 	vectors []vector
 	signal  atomic.Pointer[func(int)]
+	unmask  atomic.Pointer[func(int)]
 	open    atomic.Bool // bus mastering: while off nothing asserts, events stay fresh
 	asserts atomic.Uint64
 }
@@ -78,6 +79,17 @@ func (b *Bank) SetSignal(f func(vec int)) {
 		return
 	}
 	b.signal.Store(&f)
+}
+
+// SetUnmasking installs the function that hears of vector vec being unmasked by
+// the driver, before the vector can assert again: what the driver was told of by
+// the last interrupt it has read by then. It must neither block nor allocate.
+func (b *Bank) SetUnmasking(f func(vec int)) { b.unmask.Store(&f) }
+
+func (b *Bank) unmasking(vec int) {
+	if f := b.unmask.Load(); f != nil {
+		(*f)(vec)
+	}
 }
 
 // SetOpen follows the bus master bit. Closed, the bank latches events; opened,
@@ -220,6 +232,9 @@ func (b *Bank) Write(off uint64, val uint32) {
 }
 
 func (b *Bank) writeMask(vec int, val uint32) {
+	if val == 0 {
+		b.unmasking(vec)
+	}
 	b.update(vec, func(s uint32) (uint32, bool) {
 		if val != 0 {
 			return s | masked, false
@@ -231,6 +246,9 @@ func (b *Bank) writeMask(vec int, val uint32) {
 
 func (b *Bank) writeCredits(vec int, val uint32) {
 	n := val & abi.CreditsCount
+	if val&abi.CreditsUnmask != 0 {
+		b.unmasking(vec)
+	}
 	b.update(vec, func(s uint32) (uint32, bool) {
 		s = s&^creditBits | (s-n)&creditBits
 		if val&abi.CreditsUnmask != 0 {

@@ -138,7 +138,7 @@ func (m *mesh) report() session.Report {
 	defer m.mu.Unlock()
 	if m.link != nil {
 		for _, s := range m.link.Stats() {
-			if s.Lanes > 0 {
+			if s.Lanes > 0 && s.Node != m.node {
 				r.Links++
 			}
 		}

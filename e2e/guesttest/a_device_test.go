@@ -115,8 +115,11 @@ func TestErnictl_GidsShowTheGuestsAddresses(t *testing.T) {
 func TestDevice_NeitherKernelNorQEMUComplains(t *testing.T) {
 	for _, n := range two.Nodes {
 		quietKernel(t, n.Guest)
-		if log := strings.TrimSpace(n.Guest.QEMULog()); log != "" {
-			t.Errorf("%s: QEMU complains: %s", n.Name, log)
+		for line := range strings.Lines(n.Guest.QEMULog()) {
+			// How the lab spells its own options is no matter of the device.
+			if !strings.Contains(line, "is deprecated") {
+				t.Errorf("%s: QEMU complains: %s", n.Name, line)
+			}
 		}
 	}
 }

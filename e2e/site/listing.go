@@ -27,18 +27,14 @@ type ListedGID struct {
 
 // ListNodes is ernictl nodes.
 func (s *Site) ListNodes(ctx context.Context) ([]ListedNode, error) {
-	var l struct {
-		Nodes []ListedNode `json:"nodes"`
-	}
+	var l []ListedNode
 	err := s.ErnictlJSON(ctx, &l, "nodes")
-	return l.Nodes, err
+	return l, err
 }
 
 // ListGIDs is ernictl gids.
 func (s *Site) ListGIDs(ctx context.Context) ([]ListedGID, error) {
-	var l struct {
-		GIDs []ListedGID `json:"gids"`
-	}
+	var l []ListedGID
 	err := s.ErnictlJSON(ctx, &l, "gids")
-	return l.GIDs, err
+	return l, err
 }

@@ -69,7 +69,7 @@ type Node struct {
 func (n *Node) NodeID() int { return n.Index + 1 }
 
 // New starts the manager and the workers. Guests start with Boot.
-func New(ctx context.Context, o Options) (s *Site, err error) {
+func New(ctx context.Context, o Options) (*Site, error) {
 	for _, p := range []string{"ernic-manager", "ernic-worker", "ernictl"} {
 		if _, err := os.Stat(filepath.Join(o.Bin, p)); err != nil {
 			return nil, fmt.Errorf("program %s is not built (make build): %w", p, err)
@@ -81,35 +81,37 @@ func New(ctx context.Context, o Options) (s *Site, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &Site{Lab: l, options: o}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close())
-		}
-	}()
+	s := &Site{Lab: l, options: o}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Site) start(ctx context.Context) (err error) {
 	if s.state, err = os.MkdirTemp("", "ernic-state-"); err != nil {
-		return nil, err
+		return err
 	}
 	if err = s.StartManager(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	for i := range o.Guests {
+	for i := range s.options.Guests {
 		n := &Node{
-			Index: i, Name: fmt.Sprintf("vm%d", i+1), TAP: l.Network.Tap(i),
+			Index: i, Name: fmt.Sprintf("vm%d", i+1), TAP: s.Lab.Network.Tap(i),
 			MAC:    fmt.Sprintf("02:aa:bb:cc:dd:%02x", i+1),
 			IP:     fmt.Sprintf("192.168.200.%d", i+1),
-			Socket: l.Socket(fmt.Sprintf("w%d", i+1)),
+			Socket: s.Lab.Socket(fmt.Sprintf("w%d", i+1)),
 		}
 		s.Nodes = append(s.Nodes, n)
 		// One after the other, so that node ids follow the order.
 		if err = s.StartWorker(ctx, n); err != nil {
-			return nil, err
+			return err
 		}
 		if err = s.WaitNodes(ctx, i+1); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // StartManager starts the manager on its state directory.

@@ -119,3 +119,10 @@ func (d *Device) DoorbellPages() uint32 { return le.Uint32(d.identity.device[16:
 func (d *Device) RingDoorbell(pid uint32, qtype uint8, v uint64) {
 	d.io.ring(d.hwIndex*d.DoorbellPages()+pid, qtype, v)
 }
+
+// Sync waits until the device has taken every register write and doorbell so
+// far: a read does not pass posted writes.
+func (d *Device) Sync() error {
+	d.io.read8(regFWStatus)
+	return d.Err()
+}

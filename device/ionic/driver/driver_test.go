@@ -9,13 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/ernic-dev/ernic/device/ionic"
 	"github.com/ernic-dev/ernic/device/ionic/driver"
 	"github.com/ernic-dev/ernic/device/netport"
+	"github.com/ernic-dev/ernic/device/netport/memport"
 	"github.com/ernic-dev/ernic/device/profile"
 	"github.com/ernic-dev/ernic/device/vfiouser"
 	"github.com/ernic-dev/ernic/device/vfiouser/vfioclient"
@@ -23,52 +23,38 @@ import (
 
 var stationMAC = [6]byte{0x02, 0xaa, 0xbb, 0xcc, 0xdd, 0x01}
 
-// wire is the host's end of the LIF: what the guest sends comes out of sent,
-// what is put into toGuest goes to the guest.
-type wire struct {
-	sent    chan []byte
-	toGuest chan []byte
-	closed  chan struct{}
-	once    sync.Once
-}
-
-func newWire() *wire {
-	return &wire{make(chan []byte, 4096), make(chan []byte, 4096), make(chan struct{}), sync.Once{}}
-}
-
-func (w *wire) Name() string { return "wire" }
-func (w *wire) Queues() int  { return 1 }
-func (w *wire) Send(_ int, frame []byte) error {
-	select {
-	case w.sent <- bytes.Clone(frame):
-		return nil
-	default:
-		return netport.ErrFull
-	}
-}
-func (w *wire) Receive(_ int, b *netport.Batch) (int, error) {
-	select {
-	case f := <-w.toGuest:
-		b.SetLen(0, copy(b.Buffer(0), f))
-		return 1, nil
-	case <-w.closed:
-		return 0, netport.ErrClosed
-	}
-}
-func (w *wire) Close() error { w.once.Do(func() { close(w.closed) }); return nil }
-
 // host serves a NIC without an RDMA half.
 type host struct {
-	nic  *ionic.NIC
-	wire *wire
-	path string
+	t     *testing.T
+	nic   *ionic.NIC
+	wire  *memport.End // the host's end of the LIF's wire
+	batch *netport.Batch
+	path  string
+}
+
+// sent returns the next frame of the guest.
+func (h *host) sent() []byte {
+	h.t.Helper()
+	if n, err := h.wire.Receive(0, h.batch); n != 1 || err != nil {
+		h.t.Fatalf("receive from the guest: %d, %v", n, err)
+	}
+	return bytes.Clone(h.batch.Frame(0))
+}
+
+// send passes a frame to the guest.
+func (h *host) send(f []byte) {
+	h.t.Helper()
+	if err := h.wire.Send(0, f); err != nil {
+		h.t.Fatalf("send to the guest: %v", err)
+	}
 }
 
 func newHost(t *testing.T, p profile.Profile) *host {
 	t.Helper()
-	h := &host{wire: newWire(), path: filepath.Join(t.TempDir(), "nic.sock")}
+	near, far := memport.Pair("wire", 1)
+	h := &host{t: t, wire: far, batch: netport.NewBatch(1, 16384), path: filepath.Join(t.TempDir(), "nic.sock")}
 	var err error
-	if h.nic, err = ionic.New(ionic.Config{Profile: p, MAC: stationMAC, Port: h.wire}); err != nil {
+	if h.nic, err = ionic.New(ionic.Config{Profile: p, MAC: stationMAC, Port: near}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := vfiouser.Listen(h.path, vfiouser.ListenOptions{})
@@ -177,10 +163,10 @@ func TestFramesPassBothWays(t *testing.T) {
 		if err := d.Transmit(i%2, driver.TxFrame{Data: f}); err != nil {
 			t.Fatal(err)
 		}
-		if sent := <-h.wire.sent; !bytes.Equal(sent, f) {
+		if sent := h.sent(); !bytes.Equal(sent, f) {
 			t.Fatalf("frame %d of %d bytes left as %d bytes", i, len(f), len(sent))
 		}
-		h.wire.toGuest <- frame(d.MAC(), peerMAC, 60+i%1400, i)
+		h.send(frame(d.MAC(), peerMAC, 60+i%1400, i))
 		select {
 		case p := <-got:
 			if want := frame(d.MAC(), peerMAC, 60+i%1400, i); !bytes.Equal(p.Data, want) {
@@ -221,11 +207,11 @@ func TestJumboFramesUseScatterGather(t *testing.T) {
 		if err := d.Transmit(0, driver.TxFrame{Data: f, Fragments: 16}); err != nil {
 			t.Fatal(err)
 		}
-		if sent := <-h.wire.sent; !bytes.Equal(sent, f) {
+		if sent := h.sent(); !bytes.Equal(sent, f) {
 			t.Errorf("frame of %d bytes left as %d bytes", size, len(sent))
 		}
 		want := frame(d.MAC(), peerMAC, size, size)
-		h.wire.toGuest <- want
+		h.send(want)
 		if p := <-got; !bytes.Equal(p.Data, want) {
 			t.Errorf("frame of %d bytes arrived as %d bytes", size, len(p.Data))
 		}
@@ -256,7 +242,7 @@ func TestLinkFlapKeepsTheQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := frame(d.MAC(), peerMAC, 100, i)
-		h.wire.toGuest <- f
+		h.send(f)
 		select {
 		case p := <-got:
 			if !bytes.Equal(p.Data, f) {
@@ -292,7 +278,7 @@ func TestDeathOfTheGuestLeavesItsMemoryAlone(t *testing.T) {
 	ram := c.RAM()
 	before := bytes.Clone(ram.Bytes(0, 32<<20))
 	for i := range 100 {
-		h.wire.toGuest <- frame(stationMAC[:], peerMAC, 200, i)
+		h.send(frame(stationMAC[:], peerMAC, 200, i))
 	}
 	_, next := h.boot(t, driver.Options{})
 	if err := next.Up(1, 64); err != nil {

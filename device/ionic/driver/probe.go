@@ -187,8 +187,8 @@ func (d *Device) setUpPort() error {
 	if _, err := d.deviceCommand(cmd, d.identity.portConfig, nil); err != nil {
 		return err
 	}
-	if speed := le.Uint32(info.Bytes()[260:]); speed == 0 {
-		return fmt.Errorf("port information was not written: speed 0")
+	if status := info.Bytes()[264]; status != 1 && status != 2 {
+		return fmt.Errorf("port information was not written: link status %d", status)
 	}
 	const attrState, stateUp = 0, 2
 	_, err = d.deviceCommand(&Command{opPortSetAttr, 0, attrState, 0, stateUp}, nil, nil)

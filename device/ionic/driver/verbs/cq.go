@@ -49,6 +49,7 @@ type halfCQ struct {
 	arms   atomic.Uint64 // arm doorbells so far
 	fires  atomic.Uint64 // events so far
 	strict bool          // an event without an arm is a mistake (the kernel warns)
+	eq     *eventQueue
 
 	mu       sync.Mutex // guards what follows, taken before a queue pair's locks
 	next     int        // completion to read
@@ -100,9 +101,9 @@ func (c *Context) createHalf(cq *CQ, entries, vector, udma int) (*halfCQ, error)
 		return nil, err
 	}
 	defer buf.release(d.mem)
-	eq := uint32(vector%(len(d.eqs)/2-1)+1)*2 + uint32(udma)
+	h.eq = d.eqs[(vector%(len(d.eqs)/2-1)+1)*2+udma]
 	b := make([]byte, 34)
-	le.PutUint32(b[0:], eq)
+	le.PutUint32(b[0:], h.eq.id)
 	b[4], b[5], b[7] = uint8(r.depthLog2), cqStrideLog2, buf.pageLog2
 	le.PutUint32(b[12:], h.id)
 	le.PutUint32(b[16:], 0xffffffff)
@@ -129,6 +130,7 @@ func (cq *CQ) Destroy() error {
 		if err := d.command(admDestroyCQ, le.AppendUint32(nil, h.id)); err != nil {
 			return fmt.Errorf("verbs: destroy completion queue %d: %w", h.id, err)
 		}
+		h.eq.drain() // the next queue with this id must not get its events
 		d.cqs.del(h.id)
 		h.ring.release()
 		d.mu.Lock()

@@ -35,10 +35,12 @@ const (
 
 // eventQueue is one event queue with its vector.
 type eventQueue struct {
-	d      *Device
-	id     uint32
-	ring   *ring
-	intr   *driver.Intr
+	d    *Device
+	id   uint32
+	ring *ring
+	intr *driver.Intr
+
+	mu     sync.Mutex // guards what follows
 	next   int
 	colour uint32
 }
@@ -107,6 +109,8 @@ func (eq *eventQueue) interrupt() {
 }
 
 func (eq *eventQueue) poll(budget int) (n int) {
+	eq.mu.Lock()
+	defer eq.mu.Unlock()
 	for ; n < budget; n++ {
 		e := eq.ring.lastWord(eq.next)
 		if e&1 != eq.colour {
@@ -119,6 +123,10 @@ func (eq *eventQueue) poll(budget int) (n int) {
 	}
 	return n
 }
+
+// drain takes the events that are in the ring: those of a queue that was
+// destroyed come before the completion of its destruction.
+func (eq *eventQueue) drain() { eq.poll(eq.ring.mask + 1) }
 
 // dispatch delivers one event. Events of unknown queues are ignored: the queue
 // may have gone while the event was in the ring.

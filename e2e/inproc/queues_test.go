@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inproc
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ernic-dev/ernic/device/ionic/driver/verbs"
+)
+
+var queueScenarios = []scenario{
+	{name: "QP/query tells what was set", run: query},
+	{name: "QP/destroy with work in flight", run: destroyBusy},
+	{name: "CQ/completions wait for room", run: completionsWait},
+	{name: "SQ/a full queue refuses", run: fullQueue},
+	{name: "counters move", run: counters},
+	{name: "AQ/more commands than an event ring holds", run: manyCommands},
+}
+
+func query(t *testing.T, a, b *end) {
+	qa, qb := a.qp(verbs.RC), b.qp(verbs.RC)
+	must(t, qa.Connect(a.pathTo(b), 0xfffff0, verbs.Connection{QPN: qb.QPN, PSN: 0x123}, verbs.ConnectOptions{
+		Access: verbs.RemoteRead | verbs.RemoteAtomic, MTULog2: 12, Timeout: 17, Retry: 5, RNRRetry: 6, MinRNR: 9, RdAtomic: 16,
+	}))
+	at, err := qa.Query()
+	must(t, err)
+	want := verbs.Attr{
+		State: verbs.RTS, MTULog2: 12, Retry: 5, RNRRetry: 6, RawRdAtomic: 4, RawDestAtomic: 5, SQPSN: 0xfffff0, RQPSN: 0x123,
+		MinRNR: 9, Timeout: 17, DestQPN: qb.QPN, QKey: qb.QPN, Access: verbs.RemoteRead | verbs.RemoteAtomic,
+	}
+	if at.State != want.State || at.MTULog2 != want.MTULog2 || at.Retry != want.Retry || at.RNRRetry != want.RNRRetry ||
+		at.RawRdAtomic != want.RawRdAtomic || at.RawDestAtomic != want.RawDestAtomic || at.SQPSN != want.SQPSN || at.RQPSN != want.RQPSN ||
+		at.MinRNR != want.MinRNR || at.Timeout != want.Timeout || at.DestQPN != want.DestQPN || at.Access != want.Access {
+		t.Errorf("query says %+v,\nwant %+v", at, want)
+	}
+	fresh := a.qp(verbs.RC)
+	if at, err := fresh.Query(); err != nil || at.State != verbs.Reset {
+		t.Errorf("a new queue pair is in %v, %v", at.State, err)
+	}
+}
+
+func destroyBusy(t *testing.T, a, b *end) {
+	const size = 1 << 20
+	ma, mb := a.mr(size, 0), b.mr(size, anyAccess)
+	for round := range 8 {
+		qa, err := a.pd.CreateQP(verbs.QPConfig{SendCQ: a.cq, RecvCQ: a.cq, MaxSend: 16, MaxRecv: 16, MaxSendSGE: 1, MaxRecvSGE: 1})
+		must(t, err)
+		qb, err := b.pd.CreateQP(verbs.QPConfig{SendCQ: b.cq, RecvCQ: b.cq, MaxSend: 16, MaxRecv: 16, MaxSendSGE: 1, MaxRecvSGE: 1})
+		must(t, err)
+		connect(a, b, qa, qb, quickly)
+		for range 4 {
+			must(t, qa.PostSend(verbs.SendWR{Op: verbs.OpWrite, SGEs: []verbs.SGE{ma.Buffer.SGE(0, size, ma.Key)}, RemoteAddr: mb.Buffer.VA, RKey: mb.Key}))
+		}
+		time.Sleep(time.Duration(round) * 100 * time.Microsecond)
+		// Either side may go first, under way.
+		if round%2 == 0 {
+			must(t, qa.Destroy())
+			must(t, qb.Destroy())
+		} else {
+			must(t, qb.Destroy())
+			must(t, qa.Destroy())
+		}
+		a.quiet()
+		b.quiet()
+	}
+	must(t, a.guest.NIC.Memory().Check())
+}
+
+// completionsWait asks for more completions than the queue holds and reads none
+// until all are due.
+func completionsWait(t *testing.T, a, b *end) {
+	small, big := a.newCQ(1), b.newCQ(2000)
+	const depth = 300 // the queue has 128 entries
+	cfg := func(cq *verbs.CQ) verbs.QPConfig {
+		return verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: depth, MaxRecv: depth, MaxSendSGE: 1, MaxRecvSGE: 1}
+	}
+	qa, err := a.pd.CreateQP(cfg(small))
+	must(t, err)
+	defer func() { must(t, qa.Destroy()) }()
+	qb, err := b.pd.CreateQP(cfg(big))
+	must(t, err)
+	defer func() { must(t, qb.Destroy()) }()
+	connect(a, b, qa, qb, verbs.ConnectOptions{})
+	for i := range depth {
+		must(t, qb.PostRecv(verbs.RecvWR{ID: uint64(i)}))
+		must(t, qa.PostSend(verbs.SendWR{ID: uint64(i), Op: verbs.OpSend, Flags: verbs.Signaled}))
+	}
+	if _, err := big.PollN(depth, patience); err != nil {
+		t.Fatal(err)
+	}
+	wc, err := small.PollN(depth, patience)
+	must(t, err)
+	for i, w := range wc {
+		if w.ID != uint64(i) || w.Status != verbs.Success {
+			t.Fatalf("completion %d is %+v", i, w)
+		}
+	}
+}
+
+func fullQueue(t *testing.T, a, b *end) {
+	qa, qb := connected(a, b, verbs.RC, verbs.ConnectOptions{})
+	n := 0
+	for ; n < 1000; n++ {
+		if err := qa.PostSend(verbs.SendWR{ID: uint64(n), Op: verbs.OpSend, Flags: verbs.Signaled}); err != nil {
+			if !errors.Is(err, verbs.ErrQueueFull) {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	if n < 64 || n == 1000 {
+		t.Fatalf("%d requests posted to a queue of 64", n)
+	}
+	posted := 0
+	for got := 0; got < n; {
+		for posted < n && qb.PostRecv(verbs.RecvWR{}) == nil {
+			posted++
+		}
+		got += len(b.want(1))
+	}
+	a.want(n)
+}
+
+func counters(t *testing.T, a, b *end) {
+	tx, rx := a.counter("tx_rdma_ucast_pkts"), b.counter("rx_rdma_ucast_pkts")
+	qa, qb := connected(a, b, verbs.RC, verbs.ConnectOptions{})
+	for range 10 {
+		ping(t, qa, qb, verbs.Signaled)
+		a.want(1)
+		b.want(1)
+	}
+	if d := a.counter("tx_rdma_ucast_pkts") - tx; d < 10 {
+		t.Errorf("%d packets out, want at least 10", d)
+	}
+	if d := b.counter("rx_rdma_ucast_pkts") - rx; d < 10 {
+		t.Errorf("%d packets in, want at least 10", d)
+	}
+}
+
+func manyCommands(t *testing.T, a, _ *end) {
+	qp := a.qp(verbs.RC)
+	for range 1100 {
+		if _, err := qp.Query(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -270,7 +270,7 @@ func TestAdmin_ModifyUsesOnlyMaskedFields(t *testing.T) {
 		if want := (abi.QuerySQ{RNRTimer: 7, Timeout: 14, Flags: abi.QPRemoteWrite, QKeyDestQPN: p.id, RQPSN: 0x010203}); sq != want {
 			t.Errorf("send side\n got %+v\nwant %+v", sq, want)
 		}
-		if want := (abi.QueryRQ{State: 3, PMTU: 11, RetryCnt: 3, RNRRetry: 6, RRQDepth: 4, RSQDepth: 5, SQPSN: 0x040506, Flags: abi.QPRemoteWrite}); rq != want {
+		if want := (abi.QueryRQ{State: 3, PMTU: 11, RetryCnt: 3, RNRRetry: 6, RRQDepth: 5, RSQDepth: 5, SQPSN: 0x040506, Flags: abi.QPRemoteWrite}); rq != want {
 			t.Errorf("receive side\n got %+v\nwant %+v", rq, want)
 		}
 		if got := n.ram.Read(buf+8192, 42); !bytes.Equal(got, tmpl) {

@@ -96,6 +96,13 @@ func (l *lif) adminQueryQP(b []byte) error {
 	if q.typ == qp.UD {
 		peer = a.QKey
 	}
+	// The driver asks for rrq_depth = ceil(log2(n+2)) - 1, room for 2^(depth+1)-2
+	// requests, and reads back 2^depth - 1: one more is the least answer that
+	// does not tell the consumer of fewer than it asked for.
+	reads := a.MaxRead
+	if reads > 0 {
+		reads++
+	}
 	var sq [abi.QuerySQLen]byte
 	(&abi.QuerySQ{
 		RNRTimer: a.MinRNRTimer, Timeout: a.Timeout, Flags: flags, QKeyDestQPN: peer,
@@ -104,7 +111,7 @@ func (l *lif) adminQueryQP(b []byte) error {
 	var rq [abi.QueryRQLen]byte
 	(&abi.QueryRQ{
 		State: uint8(a.State), PMTU: a.PathMTU, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry,
-		RRQDepth: a.MaxRead, RSQDepth: a.MaxDestRead, SQPSN: a.SQPSN, Flags: flags,
+		RRQDepth: reads, RSQDepth: a.MaxDestRead, SQPSN: a.SQPSN, Flags: flags,
 	}).Put(rq[:])
 	err := errors.Join(l.mem.WriteAt(sq[:], c.SQDMA), l.mem.WriteAt(rq[:], c.RQDMA))
 	if err == nil && c.HeaderDMA != 0 && t != nil {

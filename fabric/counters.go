@@ -93,6 +93,9 @@ type PeerStats struct {
 	// TxMessages and RxMessages count wire messages: frames per message tells
 	// how well batching works.
 	TxMessages, RxMessages uint64
+	// RxCopies counts received messages that had to be copied once more because
+	// they did not arrive in adjacent memory.
+	RxCopies uint64
 	// QueuedFrames and QueuedBytes are what waits now.
 	QueuedFrames, QueuedBytes uint64
 	// Full counts refused sends of the reliable classes.
@@ -118,6 +121,7 @@ func (s *PeerStats) Each(fn func(name string, value uint64)) {
 	fn("rx_frames", s.RxFrames)
 	fn("rx_bytes", s.RxBytes)
 	fn("rx_messages", s.RxMessages)
+	fn("rx_copies", s.RxCopies)
 	fn("queued_frames", s.QueuedFrames)
 	fn("queued_bytes", s.QueuedBytes)
 	fn("full", s.Full)
@@ -138,6 +142,7 @@ func (s *PeerStats) Add(p *PeerStats) {
 	s.RxBytes += p.RxBytes
 	s.TxMessages += p.TxMessages
 	s.RxMessages += p.RxMessages
+	s.RxCopies += p.RxCopies
 	s.QueuedFrames += p.QueuedFrames
 	s.QueuedBytes += p.QueuedBytes
 	s.Full += p.Full

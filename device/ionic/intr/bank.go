@@ -28,6 +28,7 @@
 package intr
 
 import (
+	"math"
 	"sync/atomic"
 
 	"github.com/ernic-dev/ernic/device/ionic/abi"
@@ -117,7 +118,7 @@ func (b *Bank) Post(vec, credits int) {
 	v := &b.vectors[vec]
 	for {
 		old := v.state.Load()
-		s := old&^creditBits | (old+uint32(credits))&creditBits | fresh
+		s := addCredits(old, credits) | fresh
 		fire := false
 		if s&masked == 0 && b.open.Load() {
 			s, fire = asserted(s), true
@@ -129,6 +130,14 @@ func (b *Bank) Post(vec, credits int) {
 			return
 		}
 	}
+}
+
+// addCredits adds n, which may be negative, to the credits of a state. They stay
+// within 16 bits signed: the rings of one vector hold fewer entries than that, so
+// what is cut off is leakage.
+func addCredits(s uint32, n int) uint32 {
+	c := min(max(int(int16(s))+n, math.MinInt16), math.MaxInt16)
+	return s&^creditBits | uint32(c)&creditBits
 }
 
 // asserted is the state after an assertion.
@@ -245,12 +254,12 @@ func (b *Bank) writeMask(vec int, val uint32) {
 }
 
 func (b *Bank) writeCredits(vec int, val uint32) {
-	n := val & abi.CreditsCount
+	n := int(int16(val & abi.CreditsCount))
 	if val&abi.CreditsUnmask != 0 {
 		b.unmasking(vec)
 	}
 	b.update(vec, func(s uint32) (uint32, bool) {
-		s = s&^creditBits | (s-n)&creditBits
+		s = addCredits(s, -n)
 		if val&abi.CreditsUnmask != 0 {
 			s &^= masked
 		}

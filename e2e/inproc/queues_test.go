@@ -27,13 +27,18 @@ func query(t *testing.T, a, b *end) {
 	at, err := qa.Query()
 	must(t, err)
 	want := verbs.Attr{
-		State: verbs.RTS, MTULog2: 12, Retry: 5, RNRRetry: 6, RawRdAtomic: 4, RawDestAtomic: 5, SQPSN: 0xfffff0, RQPSN: 0x123,
+		State: verbs.RTS, MTULog2: 12, Retry: 5, RNRRetry: 6, SQPSN: 0xfffff0, RQPSN: 0x123,
 		MinRNR: 9, Timeout: 17, DestQPN: qb.QPN, QKey: qb.QPN, Access: verbs.RemoteRead | verbs.RemoteAtomic,
 	}
 	if at.State != want.State || at.MTULog2 != want.MTULog2 || at.Retry != want.Retry || at.RNRRetry != want.RNRRetry ||
-		at.RawRdAtomic != want.RawRdAtomic || at.RawDestAtomic != want.RawDestAtomic || at.SQPSN != want.SQPSN || at.RQPSN != want.RQPSN ||
+		at.SQPSN != want.SQPSN || at.RQPSN != want.RQPSN ||
 		at.MinRNR != want.MinRNR || at.Timeout != want.Timeout || at.DestQPN != want.DestQPN || at.Access != want.Access {
 		t.Errorf("query says %+v,\nwant %+v", at, want)
+	}
+	// The kernel reads a depth n as 2^n - 1; programs check that it is not less
+	// than what they set.
+	if r, d := 1<<at.RawRdAtomic-1, 1<<at.RawDestAtomic-1; r < 16 || d < 16 || r > 64 || d > 64 {
+		t.Errorf("query says %d reads out and %d in, 16 were set", r, d)
 	}
 	fresh := a.qp(verbs.RC)
 	if at, err := fresh.Query(); err != nil || at.State != verbs.Reset {

@@ -81,6 +81,20 @@ func (d *Device) initAdmin(intr *Intr) (err error) {
 	return nil
 }
 
+// stopAdmin frees the admin and notify queues, of which an interrupt that is
+// under way must read nothing any more.
+func (d *Device) stopAdmin() {
+	d.notify.mu.Lock()
+	d.notify.ready = false
+	d.notify.mu.Unlock()
+	d.admin.mu.Lock()
+	d.admin.ready = false
+	d.admin.mu.Unlock()
+	d.mem.Free(d.notify.ring)
+	d.mem.Free(d.admin.ring)
+	d.mem.Free(d.admin.comp)
+}
+
 // Admin posts a command to the admin queue and waits for its completion, which
 // only the interrupt brings.
 func (d *Device) Admin(cmd *Command) (Completion, error) {

@@ -213,9 +213,7 @@ func (d *Device) Remove() error {
 	if err := d.simple(opLIFReset); err != nil {
 		return err
 	}
-	d.mem.Free(d.notify.ring)
-	d.mem.Free(d.admin.ring)
-	d.mem.Free(d.admin.comp)
+	d.stopAdmin()
 	if err := d.simple(opLIFReset); err != nil {
 		return err
 	}

@@ -102,14 +102,14 @@ func (d *Device) Close() error {
 	if err := d.reset(); err != nil {
 		return fmt.Errorf("verbs: close: %w", err)
 	}
-	d.qps.m.Range(func(_, v any) bool { v.(*QP).releaseMemory(); return true })
-	d.cqs.m.Range(func(_, v any) bool { v.(*halfCQ).ring.release(); return true })
-	d.aq.ring.release()
-	d.aq.cq.release()
 	for _, eq := range d.eqs {
 		eq.intr.Free()
 		eq.ring.release()
 	}
+	d.qps.m.Range(func(_, v any) bool { v.(*QP).releaseMemory(); return true })
+	d.cqs.m.Range(func(_, v any) bool { v.(*halfCQ).ring.release(); return true })
+	d.aq.ring.release()
+	d.aq.cq.release()
 	return d.nic.Err()
 }
 

@@ -53,6 +53,19 @@ func TestUnmapWaitsForPinsAndNewPinsOfOthersGoThrough(t *testing.T) {
 	})
 }
 
+func TestPinThroughAnOutdatedTableFails(t *testing.T) {
+	s := newSpace(t, Options{})
+	mustMap(t, s, 0, 4<<20, memfd(t, 4<<20), 0, rw)
+	old := s.table.Load() // a reader looked here and was then held up
+	if err := s.Unmap(0, 4<<20); err != nil {
+		t.Fatal(err)
+	}
+	w := old.find(0x3000)
+	if w.pin(0x3000) != nil || w.pinned() {
+		t.Fatal("pinned a window that Unmap has declared free")
+	}
+}
+
 func TestUnmapGivesUpButKeepsTheMemoryOfAStuckPin(t *testing.T) {
 	fd := memfd(t, 4<<20)
 	synctest.Test(t, func(t *testing.T) {

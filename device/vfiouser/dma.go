@@ -55,7 +55,8 @@ type dmaTable struct {
 // DMARead reads guest memory at iova into p by messages to the client. It is
 // slow, a round trip for each max_data_xfer_size bytes, and meant for windows
 // without a file. It must not be called from a Device method; it fails with
-// ErrInHandler then.
+// ErrInHandler then. Hold no pin on guest memory meanwhile: a DMA_UNMAP that
+// waits for the pin keeps the reply from being read.
 func (s *Session) DMARead(ctx context.Context, p []byte, iova uint64) error {
 	return s.dmaTransfer(ctx, CmdDMARead, p, iova, guestmem.Read)
 }

@@ -285,6 +285,25 @@ func TestSignalNeverWritesToARecycledDescriptor(t *testing.T) {
 	wg.Wait()
 }
 
+func TestSignalThatComesLateDoesNotTouchTheOldDescriptor(t *testing.T) {
+	leakCheck(t)
+	v := &Vector{m: &counters{}}
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &eventFD{fd: fd}
+	v.assign(e)
+	if !v.enter(e) {
+		t.Fatal("the assigned eventfd is refused")
+	}
+	e.users.Add(-1)
+	v.assign(nil)
+	if v.enter(e) || e.users.Load() != 0 {
+		t.Fatal("a signal got hold of a closed descriptor")
+	}
+}
+
 func TestInterruptsSurviveAResetAndEndWithTheClient(t *testing.T) {
 	leakCheck(t)
 	dev := newFake()

@@ -378,6 +378,18 @@ func TestManyQuickConnections(t *testing.T) {
 	})
 }
 
+func TestSilentClientsAreBounded(t *testing.T) {
+	leakCheck(t)
+	s := serve(t, newFake(), Options{HandshakeTimeout: 10 * patience})
+	first := s.dial()
+	first.version()
+	for range maxWaiting {
+		s.dial()
+	}
+	s.dial().wantEOF() // one too many is closed unheard, long before its handshake times out
+	first.alive()
+}
+
 func TestAcceptSurvivesRunningOutOfDescriptors(t *testing.T) {
 	leakCheck(t)
 	s := serve(t, newFake(), Options{})

@@ -169,6 +169,25 @@ func TestOneOfManyServersWins(t *testing.T) {
 	}
 }
 
+func TestLockOfARemovedFileDoesNotCount(t *testing.T) {
+	leakCheck(t)
+	name := filepath.Join(t.TempDir(), "lock")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if !sameFile(f, name) {
+		t.Fatal("the file is not itself")
+	}
+	if err := os.Remove(name); err != nil || sameFile(f, name) {
+		t.Fatalf("removed: %v", err)
+	}
+	if err := os.WriteFile(name, nil, 0o600); err != nil || sameFile(f, name) {
+		t.Fatalf("replaced by another server's: %v", err)
+	}
+}
+
 func TestHeldLockIsReported(t *testing.T) {
 	leakCheck(t)
 	path := filepath.Join(t.TempDir(), "s")

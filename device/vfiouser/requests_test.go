@@ -331,7 +331,7 @@ func TestRegionWriteMulti(t *testing.T) {
 	for name, p := range map[string][]byte{
 		"short":                      {1, 2, 3},
 		"wr_cnt 2^61":                multiReq(1<<61, good),
-		"wr_cnt overflows times 24":  multiReq(0xaaaaaaaaaaaaaab, good),
+		"wr_cnt overflows times 24":  multiReq(1<<61+1, good),
 		"fewer entries than claimed": multiReq(2, good),
 		"more entries than claimed":  multiReq(1, good, good),
 		"ragged":                     multiReq(1, good, []byte{0}),

@@ -42,12 +42,7 @@ func (v *Vector) Signal() error {
 			v.m.irqsDropped.Add(1)
 			return syscall.ENOENT
 		}
-		// The closer swaps ev and then waits for users; we count and then look
-		// at ev again. One of the two sees the other, so the descriptor number
-		// cannot be closed, and perhaps reused, while we write to it.
-		e.users.Add(1)
-		if v.ev.Load() != e {
-			e.users.Add(-1)
+		if !v.enter(e) {
 			continue
 		}
 		errno := e.write()
@@ -63,6 +58,19 @@ func (v *Vector) Signal() error {
 		v.m.irqErrors.Add(1)
 		return errno
 	}
+}
+
+// enter keeps e from being closed until users is counted down. It fails if e
+// is no longer the vector's. The closer swaps ev and then waits for users; we
+// count and then look at ev again. One of the two sees the other, so the
+// descriptor number cannot be closed, and perhaps reused, while we write to it.
+func (v *Vector) enter(e *eventFD) bool {
+	e.users.Add(1)
+	if v.ev.Load() == e {
+		return true
+	}
+	e.users.Add(-1)
+	return false
 }
 
 // Assigned reports whether the client has given the interrupt an eventfd.

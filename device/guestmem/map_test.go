@@ -327,6 +327,35 @@ func TestGrownFileIsMappedAgain(t *testing.T) {
 	}
 }
 
+// TestHugePagesMapAtAnyOffset uses the offsets of a hypervisor, which are no
+// multiples of the huge page. Whether a page can be had depends on the host.
+func TestHugePagesMapAtAnyOffset(t *testing.T) {
+	fd, err := unix.MemfdCreate("huge-ram", unix.MFD_CLOEXEC|unix.MFD_HUGETLB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, 4<<20); err != nil {
+		t.Fatal(err)
+	}
+	s := newSpace(t, Options{})
+	mustMap(t, s, 0, 0xc3000, fd, 0, rw)
+	mustMap(t, s, 0xc3000, 0x3d000, fd, 0xc3000, rw)
+	for _, iova := range []uint64{0, 0xc3000, 0xffff8} {
+		err := s.StoreUint64(iova, iova)
+		if err != nil {
+			wantReason(t, err, Fault)
+			continue
+		}
+		if v, err := s.LoadUint64(iova); v != iova || err != nil {
+			t.Fatalf("%#x, %v", v, err)
+		}
+	}
+	if st := s.Stats(); st.Files != 1 || st.FileBytes != 4<<20 {
+		t.Fatalf("%+v", st)
+	}
+}
+
 func TestOneDescriptorMayBeClosedAtOnce(t *testing.T) {
 	s := newSpace(t, Options{})
 	fd, err := unix.MemfdCreate("guest-ram", unix.MFD_CLOEXEC)

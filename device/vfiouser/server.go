@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -127,7 +128,10 @@ func (s *Server) admit(ctx context.Context, c *net.UnixConn, dev Device, o *Opti
 	}
 	settled()
 	defer func() { <-device }()
-	if err := s.serve(ctx, c, dev, o); err != nil {
+	switch err := s.serve(ctx, c, dev, o); {
+	case errors.Is(err, io.EOF): // somebody looked whether we listen
+		o.Logger.Debug().Err(err).Msg("vfio-user client left before it began")
+	case err != nil:
 		o.Logger.Warn().Err(err).Msg("vfio-user session ended")
 	}
 }

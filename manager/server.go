@@ -27,7 +27,7 @@ const (
 	// storeRetry is how often storing is tried again while it fails and nothing else happens.
 	storeRetry = time.Second
 	// drainTime is how long calls that are under way may take when the manager ends.
-	drainTime = time.Second
+	drainTime = 500 * time.Millisecond
 )
 
 // Server is a manager.

@@ -54,7 +54,8 @@ type process struct {
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(os.Args[0], append([]string{"--log-format", "json"}, args...)...), closed: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), asManager+"=1")
+	// A program with the race detector sleeps for a second when it ends, unless it is told not to.
+	p.cmd.Env = append(os.Environ(), asManager+"=1", "GORACE=atexit_sleep_ms=0")
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

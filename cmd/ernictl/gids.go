@@ -104,11 +104,8 @@ func (o *options) watchGids(ctx context.Context, client ernicv1.ManagerServiceCl
 	known := make(map[key]claim)
 	for {
 		resp, err := stream.Recv()
-		if ctx.Err() != nil {
-			return nil
-		}
 		if err != nil {
-			return o.managerError(err)
+			return o.watchError(ctx, err)
 		}
 		claims := convert(resp.GetGids(), newClaim)
 		for _, c := range claims {

@@ -91,6 +91,16 @@ func (o *options) explain(who, address string, err error) error {
 
 func (o *options) managerError(err error) error { return o.explain("manager", o.manager, err) }
 
+// watchError returns why a watch ended. That the user ended it is no error.
+func (o *options) watchError(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	default:
+		return o.managerError(err)
+	}
+}
+
 // completeNodes offers the ids of the nodes that there are.
 func (o *options) completeNodes(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if cli.FromEnvironment(c) != nil {

@@ -198,11 +198,8 @@ func (o *options) watchNodes(ctx context.Context, client ernicv1.ManagerServiceC
 	known := make(map[uint32]node)
 	for {
 		resp, err := stream.Recv()
-		if ctx.Err() != nil {
-			return nil
-		}
 		if err != nil {
-			return o.managerError(err)
+			return o.watchError(ctx, err)
 		}
 		nodes := convert(resp.GetNodes(), newNode)
 		for _, n := range nodes {

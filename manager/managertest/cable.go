@@ -46,7 +46,7 @@ func (c *Cable) Restore() {
 	c.silent = nil
 	for k := range c.conns {
 		if k.isClosed() {
-			k.Conn.Close()
+			_ = k.Conn.Close()
 			delete(c.conns, k)
 		}
 	}
@@ -62,7 +62,7 @@ func (c *Cable) Cut() {
 	c.mu.Unlock()
 	for _, k := range all {
 		k.once.Do(func() { close(k.closed) })
-		k.Conn.Close()
+		_ = k.Conn.Close()
 	}
 }
 

@@ -76,7 +76,7 @@ func (m *Manager) Stop() {
 	m.client = nil
 	m.mu.Unlock()
 	if client != nil {
-		client.Close()
+		_ = client.Close()
 	}
 	m.StopServer()
 }

@@ -83,8 +83,7 @@ func Open(dir string, history core.History) (s *Store, err error) {
 	}
 	s = &Store{path: path, db: db}
 	if err := s.prepare(history); err != nil {
-		db.Close()
-		return nil, err
+		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
 }

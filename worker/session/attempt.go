@@ -76,7 +76,7 @@ func (s *Session) attempt(ctx context.Context) (registered bool, err error) {
 		return false, err
 	}
 	// Closing waits for the farewell to be written, which takes seconds on a connection that takes nothing more.
-	defer func() { go conn.Close() }()
+	defer func() { go func() { _ = conn.Close() }() }()
 	l := &link{
 		s:          s,
 		silence:    3 * interval,

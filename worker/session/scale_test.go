@@ -59,9 +59,17 @@ func registered(s *session.Session) bool {
 	return s.Status().GetSession() == ernicv1.SessionState_SESSION_STATE_REGISTERED
 }
 
+// The race detector has limits of its own and makes everything many times slower; see race_test.go.
+var (
+	// manyWorkers is how many workers a mesh must stand.
+	manyWorkers = 1000
+	// propagationLimit is the time within which a claim must have got round.
+	propagationLimit = 100 * time.Millisecond
+)
+
 // TestI6_AThousandWorkersRegisterAndStay lets a minute pass over a thousand workers with a claim each.
 func TestI6_AThousandWorkersRegisterAndStay(t *testing.T) {
-	const n = 1000
+	n := manyWorkers
 	synctest.Test(t, func(t *testing.T) {
 		m := managertest.Start(t, manager.Config{Core: core.Config{HealthInterval: interval}, Log: zerolog.New(io.Discard)})
 		sessions := startMany(t, m, n, ignore)
@@ -207,11 +215,11 @@ func TestG9_AClaimResolvesEverywhereWithin100ms(t *testing.T) {
 		}
 		p99 := quantile(p.took, 0.99)
 		t.Logf("100 workers: median %s, p99 %s, worst %s", quantile(p.took, 0.5), p99, quantile(p.took, 1))
-		if p99 <= 100*time.Millisecond {
+		if p99 <= propagationLimit {
 			return
 		}
 	}
-	t.Error("p99 was above 100 ms in every series")
+	t.Errorf("p99 was above %s in every series", propagationLimit)
 }
 
 // TestI4_AHundredWorkersAreBackWithinThreeSeconds restarts a manager that stores to disk.

@@ -102,18 +102,17 @@ func (s *Session) Run(ctx context.Context) error {
 	backoff := s.cfg.BackoffMin
 	for {
 		registered, err := s.attempt(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
 		if registered {
 			backoff = s.cfg.BackoffMin
 		}
-		again, fatal := s.lost(err)
-		if fatal {
-			return err
-		}
-		if again && !registered {
-			continue
+		if ctx.Err() == nil {
+			again, fatal := s.lost(err)
+			if fatal {
+				return err
+			}
+			if again && !registered {
+				continue
+			}
 		}
 		wait := time.NewTimer(backoff - rand.N(backoff/2+1))
 		select {

@@ -49,7 +49,7 @@ func (t *TLS) Server() (credentials.TransportCredentials, error) {
 	if err := t.check(true); err != nil {
 		return nil, err
 	}
-	files := &pemFiles{TLS: *t}
+	files := &pemFiles{names: *t}
 	if _, _, err := files.load(); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (t *TLS) Client() (credentials.TransportCredentials, error) {
 	if err := t.check(false); err != nil {
 		return nil, err
 	}
-	files := &pemFiles{TLS: *t}
+	files := &pemFiles{names: *t}
 	_, pool, err := files.load()
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (t *TLS) Client() (credentials.TransportCredentials, error) {
 
 // pemFiles reads files once per change.
 type pemFiles struct {
-	TLS
+	names TLS
 	mu    sync.Mutex // guards what follows
 	stamp [3]time.Time
 	cert  *tls.Certificate
@@ -112,7 +112,7 @@ func (f *pemFiles) load() (*tls.Certificate, *x509.CertPool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var stamp [3]time.Time
-	for i, file := range []string{f.TLS.cert, f.TLS.key, f.TLS.ca} {
+	for i, file := range []string{f.names.cert, f.names.key, f.names.ca} {
 		if file == "" {
 			continue
 		}
@@ -125,19 +125,19 @@ func (f *pemFiles) load() (*tls.Certificate, *x509.CertPool, error) {
 	if f.pool != nil && stamp == f.stamp {
 		return f.cert, f.pool, nil
 	}
-	raw, err := os.ReadFile(f.TLS.ca)
+	raw, err := os.ReadFile(f.names.ca)
 	if err != nil {
 		return nil, nil, fmt.Errorf("TLS: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(raw) {
-		return nil, nil, fmt.Errorf("TLS: %s holds no certificate", f.TLS.ca)
+		return nil, nil, fmt.Errorf("TLS: %s holds no certificate", f.names.ca)
 	}
 	var cert *tls.Certificate
-	if f.TLS.cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.TLS.cert, f.TLS.key)
+	if f.names.cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.names.cert, f.names.key)
 		if err != nil {
-			return nil, nil, fmt.Errorf("TLS: %s and %s: %w", f.TLS.cert, f.TLS.key, err)
+			return nil, nil, fmt.Errorf("TLS: %s and %s: %w", f.names.cert, f.names.key, err)
 		}
 		cert = &pair
 	}

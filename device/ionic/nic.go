@@ -112,13 +112,22 @@ func New(c Config) (*NIC, error) {
 			Vectors: abi.MaxVectors, TableBAR: 0, TableOffset: abi.MSIXTableOffset,
 			PBABAR: 0, PBAOffset: abi.MSIXPBAOffset,
 		},
-		Express: true, PM: true,
+		Express: true, NoFLR: rechecksDoorbells(p.AsicType), PM: true,
 		Hooks: hooks{n},
 	})
 	if err != nil {
 		return nil, err
 	}
 	return n, nil
+}
+
+// rechecksDoorbells reports whether the driver runs its doorbell check every
+// second (ionic_doorbell_wa). A function-level reset is then fatal to the guest:
+// ionic_reset_prepare leaves the check's timer pending, and ionic_dev_setup
+// initialises it again while it is, which ends in a corrupted timer list. Such a
+// NIC does not offer the reset.
+func rechecksDoorbells(a profile.AsicType) bool {
+	return a == profile.AsicNone || a == profile.AsicElba
 }
 
 func xcvr(x profile.Xcvr) eth.Xcvr {

@@ -230,7 +230,7 @@ func TestRDMA_BusMasterPausesOrResets(t *testing.T) {
 // echo 1 > reset arrives as a write to configuration space; the driver then
 // clears bus mastering, probes again and gives the same blocks.
 func TestFLR_ForgetsTheGuest(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, func(c *Config) { c.Profile.AsicType = profile.AsicSalina })
 	r.probe()
 	r.Up(1, 4, 1500)
 	r.config(devCtl, startFLR)
@@ -253,6 +253,21 @@ func TestFLR_ForgetsTheGuest(t *testing.T) {
 	r.Up(1, 4, 1500)
 	r.wire.Send(0, f)
 	r.Pairs[0].Receive()
+}
+
+func TestFLR_NotOfferedWhereItKillsTheDriver(t *testing.T) {
+	for asic, want := range map[profile.AsicType]bool{
+		profile.AsicNone: false, profile.AsicCapri: true, profile.AsicElba: false, profile.AsicGiglio: true, profile.AsicSalina: true,
+	} {
+		r := newRig(t, func(c *Config) { c.Profile.AsicType = asic })
+		var devCap [4]byte
+		if err := r.nic.ReadConfig(devCtl-4, devCap[:]); err != nil {
+			t.Fatal(err)
+		}
+		if got := le.Uint32(devCap[:])&(1<<28) != 0; got != want {
+			t.Errorf("ASIC type %d: function-level reset offered: %v, want %v", asic, got, want)
+		}
+	}
 }
 
 func TestNew_RefusesABadProfileAndAddress(t *testing.T) {

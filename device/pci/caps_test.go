@@ -182,6 +182,28 @@ func TestResetsPutEveryRegisterBackAndStopTheDevice(t *testing.T) {
 	}
 }
 
+func TestWithoutFunctionLevelResetTheBitIsReserved(t *testing.T) {
+	r := &recorder{}
+	cfg := nicConfig(r)
+	cfg.NoFLR = true
+	f, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := read(t, f, capExpress+expDevCap, 4); v&devCapFLR != 0 {
+		t.Errorf("device capabilities %#x offer function-level reset", v)
+	}
+	write(t, f, regCommand, 2, 0x406)
+	r.calls = nil
+	write(t, f, capExpress+expDevCtl, 2, devCtlFLR)
+	if len(r.calls) != 0 || !f.BusMaster() {
+		t.Errorf("the device was told %q", r.calls)
+	}
+	if v := read(t, f, capExpress+expDevCtl, 2); v&devCtlFLR != 0 {
+		t.Errorf("device control reads %#x", v)
+	}
+}
+
 func TestOtherDevCtlBitsDoNotReset(t *testing.T) {
 	f, r, _ := powered(t)
 	write(t, f, capExpress+expDevCtl, 2, 0x7fff)

@@ -55,6 +55,7 @@ type Config struct {
 	BARs                 [NumBARs]BAR
 	MSIX                 MSIX
 	Express              bool // PCI Express endpoint capability, with function-level reset
+	NoFLR                bool // without function-level reset
 	PM                   bool // power management capability
 	Hooks                Hooks
 }

@@ -62,7 +62,7 @@ func (f *Function) WriteConfig(off uint64, p []byte) error {
 	if f.config.PM {
 		f.holdPowerState(power)
 	}
-	if v, ok := written(at, p, capExpress+expDevCtl+1); ok && f.config.Express && v&(devCtlFLR>>8) != 0 {
+	if v, ok := written(at, p, capExpress+expDevCtl+1); ok && f.config.Express && !f.config.NoFLR && v&(devCtlFLR>>8) != 0 {
 		f.reset()
 		return nil
 	}

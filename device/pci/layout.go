@@ -35,7 +35,7 @@ func (s *space) build(c *Config) {
 	s.buildMSIX(&c.MSIX)
 	if c.Express {
 		link(capExpress, capIDExpress)
-		s.buildExpress()
+		s.buildExpress(!c.NoFLR)
 	}
 	s.powerOn()
 }
@@ -72,9 +72,13 @@ func (s *space) buildMSIX(m *MSIX) {
 	s.define32(capMSIX+msixPBA, m.PBAOffset|uint32(m.PBABAR), 0)
 }
 
-func (s *space) buildExpress() {
+func (s *space) buildExpress(flr bool) {
+	devCap := uint32(devCapPayload256 | devCapExtTag | devCapRoleErrors)
+	if flr {
+		devCap |= devCapFLR
+	}
 	s.define16(capExpress+expFlags, expVersion2, 0)
-	s.define32(capExpress+expDevCap, devCapPayload256|devCapExtTag|devCapRoleErrors|devCapFLR, 0)
+	s.define32(capExpress+expDevCap, devCap, 0)
 	s.define16(capExpress+expDevCtl, devCtlDefault, devCtlWritable)
 	s.clearable16(capExpress+expDevSta, devStaErrors)
 	s.define32(capExpress+expLnkCap, linkSpeed16GT|linkWidth16|lnkCapASPMOpt, 0)

@@ -106,7 +106,7 @@ func (q *queuePair) Event(e qp.Event) {
 		events.Post(abi.EQE{Type: abi.EventQP, Code: uint8(e), QID: q.id}, nil)
 		return
 	}
-	q.lif.engine.stats.lostEvents.Add(1)
+	q.lif.engine.stats.events.Lost.Add(1)
 }
 
 // Address implements qp.Env.

@@ -65,7 +65,7 @@ func (l *lif) createEQ(c *abi.QueueCommand) (uint8, error) {
 	}
 	q, err := eq.New(eq.Config{
 		ID: c.ID, Vector: int(c.CID), DepthLog2: c.DepthLog2, Base: c.DMA,
-		Memory: l.mem, Interrupt: l.engine.config.Interrupts,
+		Memory: l.mem, Interrupt: l.engine.config.Interrupts, Totals: &l.engine.stats.events,
 	})
 	if err != nil {
 		return abi.CmdEInval, err
@@ -105,7 +105,10 @@ func (l *lif) newCQ(c *abi.CreateCQ) error {
 	case c.StrideLog2 != abi.CQEStrideLog2 || c.DepthLog2 > 16:
 		return abi.Refuse(abi.AdminBadAttr, "completion queue %d: 2^%d entries of 2^%d bytes", c.ID, c.DepthLog2, c.StrideLog2)
 	}
-	config := cq.Config{ID: c.ID, DBID: c.DBID, DepthLog2: c.DepthLog2, Memory: l.mem, Events: events, Room: &l.room}
+	config := cq.Config{
+		ID: c.ID, DBID: c.DBID, DepthLog2: c.DepthLog2, Memory: l.mem, Events: events, Room: &l.room,
+		Totals: &l.engine.stats.completions,
+	}
 	if err := config.Ring.Load(l.mem, l.budget, c.MapCount, c.DMA, c.PageSizeLog2, abi.CQELen<<c.DepthLog2); err != nil {
 		config.Ring.Free(l.budget)
 		return abi.Refuse(abi.AdminBadAttr, "completion queue %d: %v", c.ID, err)

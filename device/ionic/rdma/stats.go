@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/ernic-dev/ernic/device/ionic/rdma/abi"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/cq"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/eq"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/mr"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/qp"
 )
@@ -23,7 +25,8 @@ type stats struct {
 	badDoorbells  atomic.Uint64
 	commandErrors atomic.Uint64
 	adminErrors   atomic.Uint64
-	lostEvents    atomic.Uint64
+	events        eq.Totals
+	completions   cq.Totals
 }
 
 func (s *stats) count(c qp.Counter) { s.loose[c].Add(1) }
@@ -69,12 +72,29 @@ func (s *stats) clear() {
 	for i := range s.loose {
 		s.loose[i].Store(0)
 	}
-	for i := range s.faults {
-		s.faults[i].Store(0)
+	for _, c := range s.device() {
+		c.v.Store(0)
 	}
-	for _, c := range []*atomic.Uint64{&s.badDoorbells, &s.commandErrors, &s.adminErrors, &s.lostEvents} {
-		c.Store(0)
+}
+
+// device are the counters that no QP counts, under the names they are reported
+// by.
+func (s *stats) device() []named {
+	list := []named{
+		{"rdma_bad_doorbells", &s.badDoorbells}, {"rdma_lif_command_errors", &s.commandErrors}, {"rdma_admin_errors", &s.adminErrors},
+		{"rdma_events_waited", &s.events.Waited}, {"rdma_events_lost", &s.events.Lost},
+		{"rdma_completions_waited", &s.completions.Waited}, {"rdma_completions_lost", &s.completions.Lost},
+		{"rdma_cq_overflows", &s.completions.Overflows},
 	}
+	for f := mr.OK + 1; f < mr.NumFaults; f++ {
+		list = append(list, named{"rdma_fault_" + f.Name(), &s.faults[f]})
+	}
+	return list
+}
+
+type named struct {
+	name string
+	v    *atomic.Uint64
 }
 
 // sum adds up the counters of all QPs, living and gone.

@@ -33,9 +33,18 @@ type Config struct {
 	Events    *eq.Queue
 	// Room bounds the entries that all queues of a device hold back.
 	Room *atomic.Int64
+	// Totals counts for all queues of a device.
+	Totals *Totals
 	// Drain is called, without a lock, when the guest has made room for held
 	// entries: Drain of the queue must then be called on another goroutine.
 	Drain func()
+}
+
+// Totals are counters that outlive their queues.
+type Totals struct {
+	Waited    atomic.Uint64 // completions that were held back
+	Lost      atomic.Uint64 // completions dropped after an overflow or a memory fault
+	Overflows atomic.Uint64 // queues that overflowed or lost their memory
 }
 
 // maxHeld bounds the entries one queue holds back.
@@ -131,7 +140,7 @@ func (q *Queue) post(c *abi.CQE, urgent bool) bool {
 		return false
 	}
 	if q.broken {
-		q.stats.Lost++
+		q.lose(1)
 		return false
 	}
 	if q.held.len() == 0 && q.room() {
@@ -142,11 +151,12 @@ func (q *Queue) post(c *abi.CQE, urgent bool) bool {
 		if q.held.len() < maxHeld {
 			q.Room.Add(1)
 		}
-		q.stats.Lost++
+		q.lose(1)
 		q.fail()
 		return false
 	}
 	q.stats.Waited++
+	q.Totals.Waited.Add(1)
 	c.Put(q.held.push(urgent)[:])
 	q.wait.Add(1)
 	// The guest may have moved on between the check and the announcement.
@@ -172,7 +182,7 @@ func (q *Queue) write(urgent bool) bool {
 		err = q.Memory.StoreUint32(at, binary.LittleEndian.Uint32(q.entry[abi.CQETail:]))
 	}
 	if err != nil {
-		q.stats.Lost++
+		q.lose(1)
 		q.fail()
 		return false
 	}
@@ -198,17 +208,24 @@ func (q *Queue) fire() {
 // written, so that what is lost is not lost silently.
 func (q *Queue) fail() {
 	q.broken = true
-	q.drop()
+	q.Totals.Overflows.Add(1)
+	q.lose(q.drop())
 	q.Events.Post(abi.EQE{Type: abi.EventCQ, Code: abi.EventCQError, QID: q.ID}, nil)
 }
 
-// drop forgets the held entries.
-func (q *Queue) drop() {
+// lose counts completions the guest will not see.
+func (q *Queue) lose(n int) {
+	q.stats.Lost += uint64(n)
+	q.Totals.Lost.Add(uint64(n))
+}
+
+// drop forgets the held entries and tells how many there were.
+func (q *Queue) drop() int {
 	n := q.held.len()
 	q.held = fifo{}
 	q.wait.Store(0)
 	q.Room.Add(int64(n))
-	q.stats.Lost += uint64(n)
+	return n
 }
 
 // drain writes held entries while there is room.

@@ -31,6 +31,7 @@ type guest struct {
 	arms   uint16
 	drains atomic.Int64
 	room   atomic.Int64
+	totals Totals
 	budget *pbl.Budget
 }
 
@@ -40,7 +41,7 @@ func newGuest(t testing.TB, c Config, ring func(g *guest) pbl.Map) *guest {
 	g := &guest{ram: testram.New(t, 8<<20), budget: pbl.NewBudget(1 << 16)}
 	g.room.Store(1 << 20)
 	var err error
-	if g.eq, err = eq.New(eq.Config{DepthLog2: eqDepth, Base: g.ram.Alloc(4 << eqDepth), Memory: g.ram.Space, Interrupt: nobody{}}); err != nil {
+	if g.eq, err = eq.New(eq.Config{DepthLog2: eqDepth, Base: g.ram.Alloc(4 << eqDepth), Memory: g.ram.Space, Interrupt: nobody{}, Totals: new(eq.Totals)}); err != nil {
 		t.Fatal(err)
 	}
 	if ring != nil {
@@ -48,7 +49,7 @@ func newGuest(t testing.TB, c Config, ring func(g *guest) pbl.Map) *guest {
 	} else {
 		c.Ring.Contiguous(g.ram.Alloc(abi.CQELen << c.DepthLog2))
 	}
-	c.ID, c.Memory, c.Events, c.Room = 34, g.ram.Space, g.eq, &g.room
+	c.ID, c.Memory, c.Events, c.Room, c.Totals = 34, g.ram.Space, g.eq, &g.room, &g.totals
 	c.Drain = func() { g.drains.Add(1) }
 	if g.q, err = New(c); err != nil {
 		t.Fatal(err)
@@ -371,6 +372,9 @@ func TestPost_OverflowIsReported(t *testing.T) {
 	}
 	if n, failed := g.events(); n != 0 || failed != 0 {
 		t.Fatalf("then %d notifications, %d errors", n, failed)
+	}
+	if g.totals.Waited.Load() != 10 || g.totals.Lost.Load() != 15 || g.totals.Overflows.Load() != 1 {
+		t.Fatalf("%d waited, %d lost, %d overflows", g.totals.Waited.Load(), g.totals.Lost.Load(), g.totals.Overflows.Load())
 	}
 	if g.room.Load() != 10 || g.q.Stats().Lost != 15 {
 		t.Fatalf("room of %d, %+v", g.room.Load(), g.q.Stats())

@@ -47,6 +47,13 @@ type Config struct {
 	Base      uint64 // guest address of the contiguous ring, 4-byte aligned
 	Memory    *guestmem.Space
 	Interrupt Interrupts
+	Totals    *Totals // counts for all queues of a device
+}
+
+// Totals are counters that outlive their queues.
+type Totals struct {
+	Waited atomic.Uint64 // events that had to wait for the guest to read others
+	Lost   atomic.Uint64 // events dropped: ring not writable, or too many held
 }
 
 type event struct {
@@ -58,9 +65,6 @@ type event struct {
 type Queue struct {
 	Config
 	mask uint64
-
-	lost   atomic.Uint64 // events dropped: ring not writable, or too many held
-	waited atomic.Uint64 // events that had to wait
 
 	mu      sync.Mutex // guards all below
 	stopped bool
@@ -105,14 +109,14 @@ func (q *Queue) Post(e abi.EQE, posted *atomic.Bool) {
 	case len(q.held)-q.first < maxHeld:
 		q.hold(event{e, nil})
 	default:
-		q.lost.Add(1)
+		q.Totals.Lost.Add(1)
 	}
 }
 
 func (q *Queue) room() bool { return q.prod-q.safe < q.mask }
 
 func (q *Queue) hold(e event) {
-	q.waited.Add(1)
+	q.Totals.Waited.Add(1)
 	q.held = append(q.held, e)
 }
 
@@ -124,7 +128,7 @@ func (q *Queue) write(e abi.EQE) {
 	}
 	at := q.Base + (q.prod&q.mask)*abi.EQELen
 	if q.Memory.StoreUint32(at, bits.ReverseBytes32(word)) != nil {
-		q.lost.Add(1)
+		q.Totals.Lost.Add(1)
 		return
 	}
 	q.prod++
@@ -171,9 +175,3 @@ func (q *Queue) Stop() {
 	q.stopped = true
 	q.held, q.first = nil, 0
 }
-
-// Waited is the number of events that could not be written at once.
-func (q *Queue) Waited() uint64 { return q.waited.Load() }
-
-// Lost is the number of events that were dropped.
-func (q *Queue) Lost() uint64 { return q.lost.Load() }

@@ -37,7 +37,7 @@ func newGuest(t testing.TB, depth uint8) *guest {
 	g.write(4, 1)
 	g.write(12, 1)
 	var err error
-	g.q, err = New(Config{ID: 2, Vector: vec, DepthLog2: depth, Base: g.ram.Alloc(4 << depth), Memory: g.ram.Space, Interrupt: g.bank})
+	g.q, err = New(Config{ID: 2, Vector: vec, DepthLog2: depth, Base: g.ram.Alloc(4 << depth), Memory: g.ram.Space, Interrupt: g.bank, Totals: new(Totals)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +91,8 @@ func TestPost_InterruptsAndChangesColour(t *testing.T) {
 			t.Fatalf("event %d: %+v", i, e)
 		}
 	}
-	if g.q.Waited() != 0 || g.q.Lost() != 0 {
-		t.Fatalf("%d waited, %d lost", g.q.Waited(), g.q.Lost())
+	if g.q.Totals.Waited.Load() != 0 || g.q.Totals.Lost.Load() != 0 {
+		t.Fatalf("%d waited, %d lost", g.q.Totals.Waited.Load(), g.q.Totals.Lost.Load())
 	}
 }
 
@@ -127,8 +127,8 @@ func TestPost_HoldsBackWhatWouldOverwrite(t *testing.T) {
 		for i := range uint32(total) {
 			g.q.Post(notify(i), nil)
 		}
-		if g.q.Waited() != total-7 {
-			t.Fatalf("%d events waited", g.q.Waited())
+		if g.q.Totals.Waited.Load() != total-7 {
+			t.Fatalf("%d events waited", g.q.Totals.Waited.Load())
 		}
 		want, last := uint32(0), int64(0)
 		for want < total {
@@ -148,8 +148,8 @@ func TestPost_HoldsBackWhatWouldOverwrite(t *testing.T) {
 		if e, ok := g.next(); ok {
 			t.Fatalf("event %+v after the last", e)
 		}
-		if g.q.Lost() != 0 {
-			t.Fatalf("%d lost", g.q.Lost())
+		if g.q.Totals.Lost.Load() != 0 {
+			t.Fatalf("%d lost", g.q.Totals.Lost.Load())
 		}
 		// The queue is as good as new.
 		g.handle(10)
@@ -171,8 +171,8 @@ func TestPost_OneWaitingNotificationForEachQueue(t *testing.T) {
 		g.q.Post(notify(1), &a)
 		g.q.Post(notify(2), &b)
 	}
-	if g.q.Waited() != 2 || !a.Load() || !b.Load() {
-		t.Fatalf("%d events wait", g.q.Waited())
+	if g.q.Totals.Waited.Load() != 2 || !a.Load() || !b.Load() {
+		t.Fatalf("%d events wait", g.q.Totals.Waited.Load())
 	}
 	var got []uint32
 	for range 10 {
@@ -190,8 +190,8 @@ func TestPost_BoundOfWaitingEvents(t *testing.T) {
 	for range maxHeld + 10 {
 		g.q.Post(notify(1), nil)
 	}
-	if g.q.Waited() != maxHeld || g.q.Lost() != 9 {
-		t.Fatalf("%d waited, %d lost", g.q.Waited(), g.q.Lost())
+	if g.q.Totals.Waited.Load() != maxHeld || g.q.Totals.Lost.Load() != 9 {
+		t.Fatalf("%d waited, %d lost", g.q.Totals.Waited.Load(), g.q.Totals.Lost.Load())
 	}
 }
 
@@ -217,8 +217,8 @@ func TestPost_RingNotMapped(t *testing.T) {
 	g.write(4, 0)
 	g.ram.Space.UnmapAll()
 	g.q.Post(notify(1), nil)
-	if g.q.Lost() != 1 || g.raised.Load() != 0 {
-		t.Fatalf("%d lost, %d interrupts", g.q.Lost(), g.raised.Load())
+	if g.q.Totals.Lost.Load() != 1 || g.raised.Load() != 0 {
+		t.Fatalf("%d lost, %d interrupts", g.q.Totals.Lost.Load(), g.raised.Load())
 	}
 }
 
@@ -266,8 +266,8 @@ func TestPost_ManyWriters(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if g.q.Lost() != 0 {
-		t.Fatalf("%d lost", g.q.Lost())
+	if g.q.Totals.Lost.Load() != 0 {
+		t.Fatalf("%d lost", g.q.Totals.Lost.Load())
 	}
 }
 

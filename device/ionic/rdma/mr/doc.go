@@ -50,18 +50,34 @@ const (
 	NumFaults
 )
 
-var faultNames = [...]string{
-	OK: "allowed", UnknownKey: "unknown key", Invalid: "key not valid now", WrongPD: "wrong protection domain",
-	WrongQP: "window of another queue pair", OutOfRange: "out of range", NoRight: "access right missing",
-	NotPrivileged: "key 0 without privilege", WrongKind: "wrong kind of memory object", WrongState: "memory object in use",
-	BadPages: "bad page list", BadMemory: "guest memory not accessible",
+var faultNames = [NumFaults]struct{ name, text string }{
+	OK:            {"none", "allowed"},
+	UnknownKey:    {"unknown_key", "unknown key"},
+	Invalid:       {"invalid_key", "key not valid now"},
+	WrongPD:       {"wrong_pd", "wrong protection domain"},
+	WrongQP:       {"wrong_qp", "window of another queue pair"},
+	OutOfRange:    {"out_of_range", "out of range"},
+	NoRight:       {"no_right", "access right missing"},
+	NotPrivileged: {"not_privileged", "key 0 or REG_MR without privilege"},
+	WrongKind:     {"wrong_kind", "wrong kind of memory object"},
+	WrongState:    {"wrong_state", "memory object in use"},
+	BadPages:      {"bad_pages", "bad page list"},
+	BadMemory:     {"bad_memory", "guest memory not accessible"},
 }
 
 func (f Fault) String() string {
-	if int(f) < len(faultNames) {
-		return faultNames[f]
+	if f < NumFaults {
+		return faultNames[f].text
 	}
 	return "unknown fault"
+}
+
+// Name is the short name of the fault, for counters.
+func (f Fault) Name() string {
+	if f < NumFaults {
+		return faultNames[f].name
+	}
+	return "unknown"
 }
 
 // Right is what an access wants to do.

@@ -158,15 +158,6 @@ func TestGet_BeyondTheMaximumPanics(t *testing.T) {
 	Get(MaxPayload + 1)
 }
 
-func TestGet_AllocatesNothingInTheSteadyState(t *testing.T) {
-	for _, n := range []int{0, 64, 4096, MaxPayload} {
-		Get(n).Release()
-		if a := testing.AllocsPerRun(1000, func() { Get(n).Release() }); a > 0.1 {
-			t.Errorf("%d bytes: %v allocations", n, a)
-		}
-	}
-}
-
 func TestGet_ConcurrentUsersDoNotMeet(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range 8 {

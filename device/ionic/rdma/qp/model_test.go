@@ -28,6 +28,8 @@ const (
 	modelWork = 80 // messages per direction
 )
 
+var canaries = bytes.Repeat([]byte{canary}, modelMem)
+
 // guest is one node of the model test together with the image of its memory
 // that the slow model keeps: what it must hold once all work is done, each
 // message applied once and in order.
@@ -429,10 +431,8 @@ func modelPair(r *rand.Rand, o options) (w *world, a, b *guest) {
 		g.q = qp.New(qp.Config{Number: num, Type: qp.RC}, g)
 		w.nodes = append(w.nodes, g.node)
 		g.register(modelKey, modelVA, modelMem)
-		for i := range g.mem() {
-			g.mem()[i] = canary
-		}
-		g.image = bytes.Clone(g.mem())
+		copy(g.mem(), canaries)
+		g.image = bytes.Clone(canaries)
 		g.onCQE, g.onRecv = g.completed, g.received
 		g.counter, _ = g.area(8)
 		g.shared, _ = g.area(8192)

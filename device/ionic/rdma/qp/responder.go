@@ -195,7 +195,7 @@ func (q *QP) beginRead(p *packet.Packet, psn uint64) refusal {
 	if first {
 		whole = p.Operand
 	}
-	if r.in.active || depth(q.attr.MaxDestRead) == 0 || len(p.Payload) > 0 ||
+	if psn == r.expected && r.in.active || depth(q.attr.MaxDestRead) == 0 || len(p.Payload) > 0 ||
 		n > maxMessage || whole > maxMessage || whole < n || first && last && whole != n ||
 		uint64(p.Count) != units(n, q.shift) || !last && n&(1<<q.shift-1) != 0 {
 		return refusal{kind: badRequest}

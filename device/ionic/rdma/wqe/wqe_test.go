@@ -33,6 +33,8 @@ const (
 	sge3  = "fffffffffffff000 00000001 00000144"
 )
 
+func el(va uint64, n, key uint32) qp.SGE { return qp.SGE{VA: va, Len: n, Key: key} }
+
 func TestSend_DecodesEveryOperation(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -44,20 +46,20 @@ func TestSend_DecodesEveryOperation(t *testing.T) {
 		{
 			"SEND with two elements", qp.RC, 64,
 			id + "00 02 0008 00000000" + zero8 + "00000000 00000050" + sge1 + sge2,
-			qp.SendWork{Op: qp.OpSend, Signaled: true, NumSGE: 2, Length: 0x50, SGE: [8]qp.SGE{{0x1000, 0x40, 0x142}, {0x2000, 0x10, 0x143}}},
+			qp.SendWork{Op: qp.OpSend, Signaled: true, NumSGE: 2, Length: 0x50, SGE: [8]qp.SGE{el(0x1000, 0x40, 0x142), el(0x2000, 0x10, 0x143)}},
 		},
 		{
 			"three elements stand behind the length array", qp.RC, 128,
 			id + "00 03 1003 00000000" + zero8 + "00000000 00000051" + "00000040 00000010 00000001" + strings.Repeat("00", 20) + sge1 + sge2 + sge3,
 			qp.SendWork{
 				Op: qp.OpSend, Fence: true, Solicited: true, NumSGE: 3, Length: 0x51,
-				SGE: [8]qp.SGE{{0x1000, 0x40, 0x142}, {0x2000, 0x10, 0x143}, {0xfffffffffffff000, 1, 0x144}},
+				SGE: [8]qp.SGE{el(0x1000, 0x40, 0x142), el(0x2000, 0x10, 0x143), el(0xfffffffffffff000, 1, 0x144)},
 			},
 		},
 		{
 			"the 16-bit length array has the same size", qp.RC, 128,
 			id + "00 01 2000 00000000" + zero8 + "00000000 00000040" + strings.Repeat("00", 32) + sge1,
-			qp.SendWork{Op: qp.OpSend, NumSGE: 1, Length: 0x40, SGE: [8]qp.SGE{{0x1000, 0x40, 0x142}}},
+			qp.SendWork{Op: qp.OpSend, NumSGE: 1, Length: 0x40, SGE: [8]qp.SGE{el(0x1000, 0x40, 0x142)}},
 		},
 		{
 			"SEND_INV", qp.RC, 64, id + "01 00 0008 00012345" + zero8,
@@ -69,11 +71,11 @@ func TestSend_DecodesEveryOperation(t *testing.T) {
 		},
 		{
 			"READ", qp.RC, 64, id + "03 01 0008 00000000 1122334455667788 00000242 00000040" + sge1,
-			qp.SendWork{Op: qp.OpRead, Signaled: true, RemoteVA: 0x1122334455667788, RKey: 0x242, NumSGE: 1, Length: 0x40, SGE: [8]qp.SGE{{0x1000, 0x40, 0x142}}},
+			qp.SendWork{Op: qp.OpRead, Signaled: true, RemoteVA: 0x1122334455667788, RKey: 0x242, NumSGE: 1, Length: 0x40, SGE: [8]qp.SGE{el(0x1000, 0x40, 0x142)}},
 		},
 		{
 			"WRITE", qp.UC, 64, id + "04 01 0000 00000000 1122334455667788 00000242 00000040" + sge1,
-			qp.SendWork{Op: qp.OpWrite, RemoteVA: 0x1122334455667788, RKey: 0x242, NumSGE: 1, Length: 0x40, SGE: [8]qp.SGE{{0x1000, 0x40, 0x142}}},
+			qp.SendWork{Op: qp.OpWrite, RemoteVA: 0x1122334455667788, RKey: 0x242, NumSGE: 1, Length: 0x40, SGE: [8]qp.SGE{el(0x1000, 0x40, 0x142)}},
 		},
 		{
 			"WRITE_IMM of nothing", qp.RC, 64, id + "05 00 0000 0a0b0c0d 1122334455667788 00000242 00000000",
@@ -84,12 +86,12 @@ func TestSend_DecodesEveryOperation(t *testing.T) {
 			id + "06 01 0008 00000000 1122334455667788 00000242 0102030405060708 1112131415161718 00000000 0000000000001000 00000008 00000142",
 			qp.SendWork{
 				Op: qp.OpCompareSwap, Signaled: true, RemoteVA: 0x1122334455667788, RKey: 0x242, Operand: 0x0102030405060708,
-				Compare: 0x1112131415161718, NumSGE: 1, Length: 8, SGE: [8]qp.SGE{{0x1000, 8, 0x142}},
+				Compare: 0x1112131415161718, NumSGE: 1, Length: 8, SGE: [8]qp.SGE{el(0x1000, 8, 0x142)},
 			},
 		},
 		{
 			"UD SEND", qp.UD, 64, id + "00 01 0008 00000000 00000011 00000001 80010000 00000040" + sge1,
-			qp.SendWork{Op: qp.OpSend, Signaled: true, AH: 0x11, DestQPN: 1, QKey: 0x80010000, NumSGE: 1, Length: 0x40, SGE: [8]qp.SGE{{0x1000, 0x40, 0x142}}},
+			qp.SendWork{Op: qp.OpSend, Signaled: true, AH: 0x11, DestQPN: 1, QKey: 0x80010000, NumSGE: 1, Length: 0x40, SGE: [8]qp.SGE{el(0x1000, 0x40, 0x142)}},
 		},
 		{
 			// The bytes 8-55 are a dump of a real one.

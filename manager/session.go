@@ -191,6 +191,9 @@ func endCause(err error) string {
 		return "the worker closed it"
 	}
 	st := status.Convert(err)
+	if st.Code() == codes.Canceled {
+		return "the connection was lost"
+	}
 	return fmt.Sprintf("%s (%s)", st.Message(), st.Code())
 }
 

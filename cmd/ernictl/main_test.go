@@ -356,10 +356,9 @@ func TestStatusAsksAWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := grpc.NewServer()
-	s.RegisterStatus(g)
-	go func() { _ = g.Serve(l) }()
-	t.Cleanup(g.Stop)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.ServeStatus(ctx, l) }()
 	var list []workerStatus
 	_, out, errs := ernictl(t, "status", l.Addr().String(), "-o", "json")
 	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 {
@@ -372,6 +371,21 @@ func TestStatusAsksAWorker(t *testing.T) {
 	}
 	if _, out, _ := ernictl(t, "status", l.Addr().String()); !strings.Contains(out, "registered") {
 		t.Errorf("table %s", out)
+	}
+	// A connection that says nothing does not keep the listener from ending.
+	silent, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(3 * time.Second):
+		t.Error("the listener does not end")
 	}
 }
 

@@ -109,8 +109,8 @@ func statusCommand(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status ADDRESS",
 		Short: "Ask a worker how it stands to the manager",
-		Long: `status asks the worker at an address (as in the ADDRESS column of "ernictl nodes") how it stands to the
-manager and the mesh. It works also while the worker cannot reach the manager.`,
+		Long: `status asks the worker that answers for its status at an address how it stands to the manager and the mesh.
+It works also while the worker cannot reach the manager.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if host, _, err := net.SplitHostPort(args[0]); err != nil || host == "" {

@@ -119,7 +119,8 @@ func (c *Core) dead(n *node, reason string) {
 		delete(c.sessions, n.session)
 		n.session, n.probe = 0, 0
 	}
-	n.suspect, n.restored = false, false
+	// What it said of itself is no longer true.
+	n.suspect, n.restored, n.reported = false, false, false
 	text := fmt.Sprintf("node %d is dead: %s", n.ID, reason)
 	if len(n.claims) > 0 {
 		text += fmt.Sprintf("; its %s withdrawn", plural(len(n.claims), "claim is", "claims are"))

@@ -114,7 +114,7 @@ func (c *Core) bind(n *node, r *Register) {
 	c.byInstance[n.Instance] = n.ID
 	c.sessions[r.Session] = n.ID
 	n.session, n.sessionSince, n.lastHeard = r.Session, c.now, c.now
-	n.suspect, n.restored, n.probe, n.waiting = false, false, 0, nil
+	n.suspect, n.restored, n.reported, n.probe, n.waiting = false, false, false, 0, nil
 	c.touchNode(n.ID)
 }
 
@@ -275,6 +275,7 @@ func (c *Core) Evict(at time.Time, id NodeID, reason string, out []Effect) ([]Ef
 	c.discard(n, ReasonEvicted, text)
 	delete(c.byInstance, n.Instance)
 	if c.cfg.Quarantine > 0 {
+		n.suspect, n.reported = false, false
 		n.Until = c.now.Add(c.cfg.Quarantine)
 		c.setState(n, Evicted, text)
 	} else {

@@ -4,6 +4,8 @@ package session
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -56,6 +58,27 @@ func (s *Session) Status() *ernicv1.GetStatusResponse {
 // RegisterStatus makes a gRPC server answer ernic.v1.WorkerService with the status of the session.
 func (s *Session) RegisterStatus(r grpc.ServiceRegistrar) {
 	ernicv1.RegisterWorkerServiceServer(r, &statusServer{session: s})
+}
+
+// ServeStatus answers for the status of the session on a listener of its own until ctx ends, and closes it. Options are
+// added to those of the server, credentials for example.
+func (s *Session) ServeStatus(ctx context.Context, l net.Listener, opts ...grpc.ServerOption) error {
+	g := grpc.NewServer(append([]grpc.ServerOption{
+		grpc.MaxRecvMsgSize(1 << 16),
+		grpc.MaxConcurrentStreams(16),
+		grpc.ConnectionTimeout(5 * time.Second),
+	}, opts...)...)
+	s.RegisterStatus(g)
+	// Not waited for: the end of the server waits for connections that have not finished their handshake.
+	defer context.AfterFunc(ctx, func() {
+		_ = l.Close()
+		g.Stop()
+	})()
+	err := g.Serve(l)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("status listener %s: %w", l.Addr(), err)
 }
 
 type statusServer struct {

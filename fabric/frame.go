@@ -69,8 +69,9 @@ type Frame struct {
 	Header []byte
 	// Payload holds at most MaxChunk bytes. A receiver may not write to it.
 	Payload []byte
-	// Owner is released once nobody needs Header and Payload any more. It may
-	// be nil.
+	// Owner is released once nobody needs Header and Payload any more; until
+	// then the bytes must not change. Without an Owner nobody is told, and they
+	// must never change.
 	Owner Releaser
 }
 

@@ -79,9 +79,8 @@ func (in *inbound) serve() {
 		grpc.Creds(l.opts.ServerCredentials),
 		grpc.ConnectionTimeout(l.opts.Timing.Hello),
 		grpc.MaxConcurrentStreams(1),
-		grpc.ReadBufferSize(ioBuffer),
-		grpc.WriteBufferSize(ioBuffer),
-		grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(readBuffer),
+		grpc.WriteBufferSize(writeBuffer),
 		grpc.StaticStreamWindowSize(int32(l.opts.Window)),
 		grpc.StaticConnWindowSize(int32(l.opts.Window)),
 		grpc.MaxHeaderListSize(maxHeaderList),
@@ -195,7 +194,7 @@ func (in *inbound) serveHello(stream grpc.ServerStream, h *wire.Hello) error {
 	}
 	if h.Purpose == wire.AskForLink {
 		if err := stream.SendMsg(rawBytes(own.Append(nil))); err != nil {
-			return nil
+			return refusal{codes.Unavailable, fmt.Errorf("answering the hello: %w", text(err))}
 		}
 		signal(p.nudge)
 		p.demand()
@@ -206,7 +205,7 @@ func (in *inbound) serveHello(stream grpc.ServerStream, h *wire.Hello) error {
 		return err
 	}
 	if err := stream.SendMsg(rawBytes(own.Append(nil))); err != nil {
-		return nil
+		return refusal{codes.Unavailable, fmt.Errorf("answering the hello: %w", text(err))}
 	}
 	c := newConn(ln, stream, in.pool, version, h.Instance, in.sever)
 	in.conn = c

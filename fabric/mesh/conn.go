@@ -77,7 +77,9 @@ type conn struct {
 	rxBadFrame, rxBadSrc, rxBadDst atomic.Uint64
 	heard                          atomic.Bool
 
-	silent int // pulses without a sign of life; owned by the pulse
+	// Owned by the pulse.
+	silent int    // pulses without a sign of life
+	pulsed uint64 // rxMessages at the last pulse
 }
 
 func newConn(ln *lane, stream exchange, pool *slabPool, version uint8, instance [16]byte, sever func()) *conn {

@@ -19,9 +19,12 @@ import (
 )
 
 const (
-	// ioBuffer is the size of gRPC's read and write buffers, in use only while
-	// there is something to read or write.
-	ioBuffer = 384 << 10
+	// writeBuffer is the size of gRPC's write buffer: the largest message goes
+	// out in one system call, which is worth more than anything else here.
+	// readBuffer is its counterpart. Both come from a pool shared by all
+	// connections while there is something to write or read.
+	writeBuffer = 288 << 10
+	readBuffer  = 128 << 10
 	// maxHeaderList bounds the HTTP/2 headers of a peer.
 	maxHeaderList = 8 << 10
 )
@@ -110,9 +113,8 @@ func (l *Link) dial(ctx context.Context, p *peer, node directory.Node, own wire.
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableHealthCheck(),
 		grpc.WithIdleTimeout(0),
-		grpc.WithReadBufferSize(ioBuffer),
-		grpc.WithWriteBufferSize(ioBuffer),
-		grpc.WithSharedWriteBuffer(true),
+		grpc.WithReadBufferSize(readBuffer),
+		grpc.WithWriteBufferSize(writeBuffer),
 		grpc.WithStaticStreamWindowSize(int32(l.opts.Window)),
 		grpc.WithStaticConnWindowSize(int32(l.opts.Window)),
 		grpc.WithMaxHeaderListSize(maxHeaderList),

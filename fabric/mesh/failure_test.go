@@ -207,7 +207,7 @@ func TestSilence_ProvesNothingWhenThisProcessDidNotRun(t *testing.T) {
 		l1, l2 := b.node(1, &station{}, nil), b.node(2, &station{}, nil)
 		say(t, l1, 2, 1, "x")
 		synctest.Wait()
-		c := (*to1(l1, 2).lanes.Load())[0].current()
+		c := (*peerOf(l1, 2).lanes.Load())[0].current()
 		for range 10 {
 			c.check(l1.now(), true)
 		}
@@ -224,7 +224,7 @@ func TestSilence_ProvesNothingWhenThisProcessDidNotRun(t *testing.T) {
 	})
 }
 
-func to1(l *Link, node uint32) *peer { return (*l.peers.Load())[node] }
+func peerOf(l *Link, node uint32) *peer { return (*l.peers.Load())[node] }
 
 func TestHello_WrongNodeOrInstanceIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {

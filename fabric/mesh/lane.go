@@ -94,13 +94,6 @@ func (ln *lane) flush(reason fabric.DropReason, shut bool) {
 	}
 }
 
-// drained reports whether nothing waits for the connection or is under way.
-func (ln *lane) drained() bool {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	return ln.conn == nil || ln.queue.Len() == 0 && ln.conn.idle()
-}
-
 // down reports whether the lane has no connection and, if waiting is set,
 // frames wait for one.
 func (ln *lane) down(waiting bool) bool {

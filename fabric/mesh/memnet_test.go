@@ -164,7 +164,7 @@ func (e *end) Close() error {
 	c.mu.Unlock()
 	c.moved.Broadcast()
 	if frozen {
-		return e.Conn.SetDeadline(time.Unix(1, 0))
+		return e.SetDeadline(time.Unix(1, 0))
 	}
 	return e.Conn.Close()
 }

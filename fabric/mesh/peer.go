@@ -148,6 +148,12 @@ var (
 func (p *peer) attach(c *conn) error {
 	ln := c.lane
 	p.mu.Lock()
+	// The directory may have changed since the hello was checked; if it changes
+	// after this look, whoever watches it expels the connection.
+	if node, ok := p.link.opts.Directory.Node(p.node); !ok || node.Instance != [16]byte{} && node.Instance != c.instance {
+		p.mu.Unlock()
+		return errChanged
+	}
 	ln.mu.Lock()
 	if ln.moved || p.gone {
 		ln.mu.Unlock()

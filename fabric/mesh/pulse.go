@@ -59,8 +59,13 @@ func (c *conn) check(now uint64, late bool) {
 		c.silent = 0
 	} else {
 		c.silent++
-		c.pool.trim()
 	}
+	// A ping and a pong are all that an idle lane hears between two pulses.
+	n := c.rxMessages.Load()
+	if n-c.pulsed <= 2 {
+		c.trim()
+	}
+	c.pulsed = n
 	if silence := time.Duration(c.silent) * t.Ping; silence >= t.DeadAfter {
 		c.fail(fmt.Errorf("nothing heard for %v", silence))
 		return
@@ -68,6 +73,14 @@ func (c *conn) check(now uint64, late bool) {
 	if c.silent > 0 || c.lane.index == 0 {
 		c.request(&c.ping, now)
 	}
+}
+
+// trim gives memory back that an idle connection does not need.
+func (c *conn) trim() {
+	c.pool.trim()
+	c.lane.mu.Lock()
+	c.batches = nil
+	c.lane.mu.Unlock()
 }
 
 // addStats adds what the reader counted.

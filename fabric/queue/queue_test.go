@@ -73,7 +73,7 @@ func TestPop_KeepsOrderWithinAFlowAndLosesNothing(t *testing.T) {
 		due[f.Flow]++
 		popped++
 	}
-	for range 50000 {
+	for range 20000 {
 		if r.IntN(2) == 0 {
 			pop()
 			continue

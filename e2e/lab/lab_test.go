@@ -125,7 +125,7 @@ func shell(t *testing.T, script string) *Process {
 func TestProgramIsWatched(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	p := shell(t, "echo ready; trap 'echo bye; exit 0' TERM; while :; do sleep 0.01; done")
+	p := shell(t, "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done")
 	if err := p.WaitLog(ctx, "ready"); err != nil {
 		t.Fatal(err)
 	}

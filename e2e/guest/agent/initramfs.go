@@ -15,7 +15,7 @@ import (
 
 // diskPatience bounds the wait for the root disk. The disk is probed
 // asynchronously to module loading.
-const diskPatience = 30 * time.Second
+const diskPatience = 10 * time.Second
 
 type kernelMount struct {
 	fs, dir, options string

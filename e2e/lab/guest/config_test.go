@@ -13,7 +13,7 @@ import (
 
 func testConfig() Config {
 	return Config{Dir: "/run/x", Name: "g1", Artifacts: &image.Artifacts{
-		Kernel: "/c/image/vmlinuz", Disk: "/c/image/guest.img", Initramfs: "/c/boot/initramfs"}}
+		Kernel: "/c/image/vmlinuz", Disk: "/c/image/guest.img", Initramfs: "/c/boot/initramfs", Unpacked: "/c/boot/vmlinux"}}
 }
 
 // commandLine returns the arguments and the mounts of a valid configuration.

@@ -7,7 +7,7 @@
 //	    base-<key>/    tree/                          minimal Debian, parent of the other two
 //	    tools-<key>/   tree/                          QEMU with vfio-user-pci; QEMU runs chrooted here
 //	    image-<key>/   guest.img vmlinuz modules/     root disk, kernel, modules of the root disk
-//	    boot-<key>/    initramfs                      the agent and those modules
+//	    boot-<key>/    initramfs vmlinux              the agent and those modules, the kernel unpacked
 //	    logs/          one log for each build
 //
 // A component is a directory with a manifest. Its key is a hash over all that

@@ -15,14 +15,15 @@ type Artifacts struct {
 	Tree      string // root directory for QEMU
 	Image     string // directory with the root disk and the kernel
 	Boot      string // directory with the initramfs
-	Kernel    string
+	Kernel    string // as Debian ships it
+	Unpacked  string // the same, as an ELF file that starts faster
 	Initramfs string
 	Disk      string
 	// Versions maps "qemu", "kernel", "rdma-core" and so on to what is inside.
 	Versions map[string]string
 }
 
-//go:embed recipe_*.go tree.go
+//go:embed recipe_*.go bzimage.go tree.go
 var recipeSource embed.FS
 
 // recipe is the pin file with all that it refers to, and the keys that follow.
@@ -124,8 +125,14 @@ func Prepare(ctx context.Context, p *Progress) (*Artifacts, error) {
 // bootKey depends on the image, whose modules the initramfs carries.
 func (r *recipe) bootKey(agent []byte) (string, error) {
 	k := newKey("boot").add("agent", agent).add("image", []byte(r.keys["image"]))
-	b, err := recipeSource.ReadFile("recipe_boot.go")
-	return k.add("recipe_boot.go", b).String(), err
+	for _, name := range []string{"recipe_boot.go", "bzimage.go"} {
+		b, err := recipeSource.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		k.add(name, b)
+	}
+	return k.String(), nil
 }
 
 func (r *recipe) find(s *store, agent []byte) (*Artifacts, bool) {
@@ -178,7 +185,7 @@ func (r *recipe) build(ctx context.Context, s *store, agent []byte) (*Artifacts,
 	if err != nil {
 		return nil, err
 	}
-	bootDir, _, err := s.component(ctx, "boot", boot, buildBoot(agent, image))
+	bootDir, _, err := s.component(ctx, "boot", boot, buildBoot(agent, tools, image))
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +195,7 @@ func (r *recipe) build(ctx context.Context, s *store, agent []byte) (*Artifacts,
 func artifacts(tools, image, boot string, manifests ...*Manifest) *Artifacts {
 	a := &Artifacts{Tree: filepath.Join(tools, "tree"), Image: image, Boot: boot,
 		Kernel: filepath.Join(image, "vmlinuz"), Initramfs: filepath.Join(boot, "initramfs"),
-		Disk: filepath.Join(image, "guest.img"), Versions: map[string]string{}}
+		Unpacked: filepath.Join(boot, "vmlinux"), Disk: filepath.Join(image, "guest.img"), Versions: map[string]string{}}
 	for _, m := range manifests {
 		for k, v := range m.Versions {
 			a.Versions[k] = v

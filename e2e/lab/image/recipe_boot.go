@@ -59,8 +59,9 @@ func compileAgent(ctx context.Context) ([]byte, error) {
 	return os.ReadFile(out)
 }
 
-// buildBoot packs the agent and the modules of the root disk.
-func buildBoot(agent []byte, image string) func(*build) error {
+// buildBoot packs the agent and the modules of the root disk, and unpacks the
+// kernel: software emulation spends a quarter of a boot on unpacking it.
+func buildBoot(agent []byte, tools, image string) func(*build) error {
 	return func(b *build) error {
 		files, err := initramfs(agent, filepath.Join(image, "modules"))
 		if err != nil {
@@ -71,8 +72,29 @@ func buildBoot(agent []byte, image string) func(*build) error {
 			return err
 		}
 		w := bufio.NewWriter(f)
-		return errors.Join(writeCPIO(w, files), w.Flush(), f.Close())
+		if err := errors.Join(writeCPIO(w, files), w.Flush(), f.Close()); err != nil {
+			return err
+		}
+		return b.unpackKernel(filepath.Join(tools, "tree"), filepath.Join(image, "vmlinuz"))
 	}
+}
+
+// unpackKernel writes vmlinux. The tree has the program for it.
+func (b *build) unpackKernel(tree, vmlinuz string) error {
+	image, err := os.ReadFile(vmlinuz)
+	if err != nil {
+		return err
+	}
+	data, program, err := payload(image)
+	if err != nil {
+		return err
+	}
+	packed := filepath.Join(b.dir, "packed")
+	defer os.Remove(packed)
+	if err := os.WriteFile(packed, data, 0o644); err != nil {
+		return err
+	}
+	return b.isolated(nil, b.log, "sh", "-euxc", `chroot "$1" "$2" -d -c <"$3" >"$4"`, "sh", tree, program, packed, filepath.Join(b.dir, "vmlinux"))
 }
 
 func initramfs(agent []byte, modules string) ([]cpioFile, error) {

@@ -22,7 +22,8 @@ import (
 )
 
 // victimVariable makes this test binary the process that is killed: it opens a
-// lab, reports what it has made, and waits.
+// lab, reports what it has made, and waits. With the value "booted" one of its
+// guests has booted by then.
 const victimVariable = "ERNIC_TEST_LAB_VICTIM"
 
 // made is what the victim reports.
@@ -33,8 +34,8 @@ type made struct {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv(victimVariable) != "" {
-		if err := victim(context.Background()); err != nil {
+	if v := os.Getenv(victimVariable); v != "" {
+		if err := victim(context.Background(), v == "booted"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -43,29 +44,34 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim runs the same lab with a guest that has booted and one that has not.
-func victim(ctx context.Context) error {
+// victim runs two programs and two guests.
+func victim(ctx context.Context, booted bool) error {
 	l, err := lab.New(ctx, lab.Options{Name: "victim", Taps: 2, Progress: image.NewProgress(os.Stderr)})
 	if err != nil {
 		return err
 	}
-	p, err := l.Start(lab.Program{Name: "sleeper", Path: "sleep", Args: []string{"600"}})
-	if err != nil {
-		return err
+	var pids []int
+	for name, outside := range map[string]bool{"insider": false, "outsider": true} {
+		p, err := l.Start(lab.Program{Name: name, Path: "sleep", Args: []string{"600"}, Outside: outside})
+		if err != nil {
+			return err
+		}
+		pids = append(pids, p.PID())
 	}
-	out, err := l.Start(lab.Program{Name: "outsider", Path: "sleep", Args: []string{"600"}, Outside: true})
-	if err != nil {
-		return err
+	if booted {
+		guests, err := l.Boot(ctx, guest.Config{Name: "v1"})
+		if err != nil {
+			return err
+		}
+		pids = append(pids, guests[0].PID())
 	}
-	guests, err := l.Boot(ctx, guest.Config{Name: "v1"})
-	if err != nil {
-		return err
-	}
+	// This one is in the middle of its boot when the end comes.
 	late, err := guest.Start(guest.Config{Artifacts: l.Artifacts, Dir: l.Dir(), Name: "v2", Accel: l.Accel})
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(made{l.Dir(), []int{p.PID(), out.PID(), guests[0].PID(), late.PID()}, l.Network.Inode()})
+	pids = append(pids, late.PID())
+	b, err := json.Marshal(made{l.Dir(), pids, l.Network.Inode()})
 	if err != nil {
 		return err
 	}
@@ -75,9 +81,9 @@ func victim(ctx context.Context) error {
 }
 
 func TestNothingIsLeftOfAKilledLab(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+	for sig, state := range map[syscall.Signal]string{syscall.SIGINT: "booting", syscall.SIGTERM: "booting", syscall.SIGKILL: "booted"} {
 		t.Run(sig.String(), func(t *testing.T) {
-			m, cmd := startVictim(t)
+			m, cmd := startVictim(t, state)
 			for _, pid := range m.Processes {
 				if !running(pid) {
 					t.Errorf("process %d of the lab does not run before the kill", pid)
@@ -121,10 +127,10 @@ func TestNothingIsLeftOfAKilledLab(t *testing.T) {
 	}
 }
 
-func startVictim(t *testing.T) (m made, cmd *exec.Cmd) {
+func startVictim(t *testing.T, state string) (m made, cmd *exec.Cmd) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), victimVariable+"=1")
+	cmd.Env = append(os.Environ(), victimVariable+"="+state)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -282,7 +282,7 @@ func TestGuestThatCannotBootSaysWhy(t *testing.T) {
 	}{
 		"no worker":     {guest.Config{Name: "g", Devices: []guest.Device{{Socket: l.Socket("nobody")}}}, "nobody.sock"},
 		"bad argument":  {guest.Config{Name: "g", QEMUArgs: []string{"-no-such-option"}}, "no-such-option"},
-		"missing root":  {guest.Config{Name: "g", Append: "ernic.root=/dev/vdz"}, "/dev/vdz"},
+		"missing root":  {guest.Config{Name: "g", VCPUs: 1, Append: "ernic.root=/dev/vdz"}, "/dev/vdz"},
 		"name":          {guest.Config{Name: "Not A Name"}, "Not A Name"},
 		"long socket":   {guest.Config{Name: "g", Links: []guest.Link{{Socket: "/" + strings.Repeat("x", 107)}}}, "107"},
 		"no such accel": {guest.Config{Name: "g", Accel: "magic"}, "magic"},

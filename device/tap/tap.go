@@ -23,6 +23,7 @@ import (
 // Port is an open TAP interface.
 type Port struct {
 	name   string
+	multi  bool
 	queues []*queue
 	closed atomic.Bool
 }
@@ -32,6 +33,8 @@ var _ netport.Port = (*Port)(nil)
 // queue is one queue of the interface. Reads and writes go through the netpoller
 // by functions made once, so that a frame costs no allocation.
 type queue struct {
+	// Changed by the one receiving goroutine, which therefore reads them without
+	// mu, when the interface vanished and is there again.
 	file *os.File
 	conn syscall.RawConn
 
@@ -40,9 +43,9 @@ type queue struct {
 	batch  *netport.Batch
 	n      int
 	rerr   error
+	broken bool // the last read failed
 
-	// Guards a send.
-	mu      sync.Mutex
+	mu      sync.Mutex // guards a send, and changes of file and conn
 	writeFn func(fd uintptr) bool
 	frame   []byte
 	werr    error
@@ -57,15 +60,14 @@ func Open(name string, n int) (*Port, error) {
 	if name == "" || len(name) >= unix.IFNAMSIZ {
 		return nil, fmt.Errorf("tap %q: the name of an interface has 1 to %d characters", name, unix.IFNAMSIZ-1)
 	}
-	// TUNSETIFF would make the interface, for a process that may.
-	if _, err := net.InterfaceByName(name); err != nil {
-		return nil, fmt.Errorf("tap %s: the host has no such interface; make it with: ip tuntap add dev %s mode tap user $USER",
-			name, name)
+	p := &Port{name: name, multi: n > 1}
+	if err := p.exists(); err != nil {
+		return nil, err
 	}
-	p := &Port{name: name}
 	for range n {
-		q, err := open(name, n > 1)
-		if err != nil {
+		q := &queue{}
+		q.readFn, q.writeFn = q.read, q.write
+		if err := p.open(q); err != nil {
 			p.Close()
 			return nil, err
 		}
@@ -74,7 +76,9 @@ func Open(name string, n int) (*Port, error) {
 	return p, nil
 }
 
-func open(name string, multi bool) (*queue, error) {
+// open attaches q to the interface.
+func (p *Port) open(q *queue) error {
+	name, multi := p.name, p.multi
 	ifc, err := water.New(water.Config{
 		DeviceType: water.TAP,
 		PlatformSpecificParams: water.PlatformSpecificParams{
@@ -85,23 +89,53 @@ func open(name string, multi bool) (*queue, error) {
 		},
 	})
 	if err != nil {
-		return nil, openError(name, multi, err)
+		return openError(name, multi, err)
 	}
 	file, ok := ifc.ReadWriteCloser.(*os.File)
 	if !ok {
 		ifc.Close()
-		return nil, fmt.Errorf("tap %s: the interface did not open as a file", name)
+		return fmt.Errorf("tap %s: the interface did not open as a file", name)
 	}
-	q := &queue{file: file}
-	q.readFn, q.writeFn = q.read, q.write
-	if q.conn, err = file.SyscallConn(); err == nil {
-		err = q.conn.Control(func(fd uintptr) { unix.CloseOnExec(int(fd)) })
+	conn, err := file.SyscallConn()
+	if err == nil {
+		err = conn.Control(func(fd uintptr) { unix.CloseOnExec(int(fd)) })
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err == nil && p.closed.Load() {
+		err = netport.ErrClosed
 	}
 	if err != nil {
 		file.Close()
-		return nil, fmt.Errorf("tap %s: %w", name, err)
+		return fmt.Errorf("tap %s: %w", name, err)
 	}
-	return q, nil
+	if q.file != nil {
+		q.file.Close()
+	}
+	q.file, q.conn = file, conn
+	return nil
+}
+
+// reopen attaches q again after the interface vanished.
+func (p *Port) reopen(q *queue) error {
+	if err := p.exists(); err != nil {
+		return err
+	}
+	if err := p.open(q); err != nil {
+		return err
+	}
+	q.broken = false
+	return nil
+}
+
+// exists looks for the interface. TUNSETIFF would make it, for a process that
+// may.
+func (p *Port) exists() error {
+	if _, err := net.InterfaceByName(p.name); err != nil {
+		return fmt.Errorf("tap %s: the host has no such interface; make it with: ip tuntap add dev %s mode tap user $USER",
+			p.name, p.name)
+	}
+	return nil
 }
 
 // openError says what the host's refusal means.
@@ -127,9 +161,15 @@ func (p *Port) Name() string { return "tap:" + p.name }
 // Queues implements [netport.Port].
 func (p *Port) Queues() int { return len(p.queues) }
 
-// Receive implements [netport.Port].
+// Receive implements [netport.Port]. After an error it attaches to the interface
+// again, which may have been removed and made anew.
 func (p *Port) Receive(q int, b *netport.Batch) (int, error) {
 	k := p.queues[q]
+	if k.broken && !p.closed.Load() {
+		if err := p.reopen(k); err != nil && !p.closed.Load() {
+			return 0, err
+		}
+	}
 	k.batch, k.n, k.rerr = b, 0, nil
 	err := k.conn.Read(k.readFn)
 	k.batch = nil
@@ -138,12 +178,13 @@ func (p *Port) Receive(q int, b *netport.Batch) (int, error) {
 		return k.n, nil // an error after some frames shows again
 	case p.closed.Load():
 		return 0, netport.ErrClosed
-	case err != nil:
-		return 0, fmt.Errorf("tap %s: read: %w", p.name, err)
-	case k.rerr != nil:
-		return 0, fmt.Errorf("tap %s: read: %w", p.name, k.rerr)
+	case err == nil && k.rerr == nil:
+		return 0, nil
+	case err == nil:
+		err = k.rerr
 	}
-	return 0, nil
+	k.broken = true
+	return 0, fmt.Errorf("tap %s: read: %w", p.name, err)
 }
 
 // read takes frames until there are no more. It returns false to be called again
@@ -200,7 +241,9 @@ func (p *Port) Close() error {
 	p.closed.Store(true)
 	var errs []error
 	for _, q := range p.queues {
+		q.mu.Lock()
 		errs = append(errs, q.file.Close())
+		q.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }

@@ -87,9 +87,7 @@ func exchange(t *testing.T, p *Port, q int) {
 	}()
 	limit := time.After(5 * time.Second)
 	for {
-		if err := p.Send(q, arp()); err != nil {
-			t.Fatal(err)
-		}
+		lastErr := p.Send(q, arp())
 		select {
 		case err := <-got:
 			if err != nil {
@@ -98,7 +96,7 @@ func exchange(t *testing.T, p *Port, q int) {
 			return
 		case <-time.After(50 * time.Millisecond):
 		case <-limit:
-			t.Fatal("no ARP reply within 5 s")
+			t.Fatalf("no ARP reply within 5 s, the last send: %v", lastErr)
 		}
 	}
 }
@@ -220,6 +218,29 @@ func TestPort_SurvivesAnInterfaceThatGoesDown(t *testing.T) {
 		t.Errorf("send to an interface that is down: %v", err)
 	}
 	ip(t, "link set t6 up")
+	exchange(t, p, 0)
+}
+
+// An interface that is removed and made anew is found again.
+func TestPort_SurvivesAnInterfaceThatVanishes(t *testing.T) {
+	newTAP(t, "t9", "")
+	p, err := Open("t9", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	exchange(t, p, 0)
+	ip(t, "link del t9")
+	b := netport.NewBatch(4, 2048)
+	for range 3 {
+		if _, err := p.Receive(0, b); err == nil || !strings.Contains(err.Error(), "t9") {
+			t.Fatalf("receive from an interface that is gone: %v", err)
+		}
+	}
+	if err := p.Send(0, arp()); err == nil {
+		t.Error("an interface that is gone took a frame")
+	}
+	newTAP(t, "t9", "")
 	exchange(t, p, 0)
 }
 

@@ -48,7 +48,10 @@ func (l *LIF) receiveLoop(q int) {
 			}
 			continue
 		}
-		failing = false
+		if failing {
+			failing = false
+			l.log.Info().Str("port", p.Name()).Int("queue", q).Msg("receiving from the port again")
+		}
 		v := l.view.Load()
 		var t touched
 		for i := range n {
@@ -96,8 +99,8 @@ func (l *LIF) receive(v *rxView, s *shard, f []byte, t *touched) {
 		s.received(len(f), class)
 		t[q.index/64] |= 1 << (q.index % 64)
 	case abi.RxQueueDisabled:
-		// A quiesced LIF has its queues disabled on purpose.
-		if !v.quiesced {
+		// With all queues disabled the interface is down, which is no error.
+		if len(v.enabled) > 0 {
 			s.lif[abi.RxQueueDisabled].Add(1)
 		}
 	case abi.RxQueueEmpty:

@@ -365,6 +365,7 @@ func TestSteering_IndirectionTable(t *testing.T) {
 	}
 }
 
+// Frames that come while the interface is down, or not up yet, are no error.
 func TestReceive_DuringIfdownIsNotAnError(t *testing.T) {
 	r := upRig(t, 1, 0)
 	r.Pairs[0].Disable()
@@ -373,6 +374,13 @@ func TestReceive_DuringIfdownIsNotAnError(t *testing.T) {
 	eventually(t, "arrival", func() bool { return r.portStat(abi.FramesRxAll) == 1 })
 	if got := r.lifStat(abi.RxQueueDisabled); got != 0 {
 		t.Errorf("rx_queue_disabled is %d on a LIF that was quiesced", got)
+	}
+	r.Pairs[0] = r.InitPair(0, 4, 1500)
+	r.Pairs[0].Fill()
+	r.inject(t, frame(allOnes, peer, 1, 60))
+	eventually(t, "arrival", func() bool { return r.portStat(abi.FramesRxAll) == 2 })
+	if got := r.lifStat(abi.RxQueueDisabled); got != 0 {
+		t.Errorf("rx_queue_disabled is %d before the queue was enabled", got)
 	}
 	r.Pairs[0].Enable() // the driver never sends STATE=enable
 	r.inject(t, frame(station, peer, 2, 60))

@@ -11,7 +11,6 @@ import (
 // changes it and never changed after.
 type rxView struct {
 	up       bool // initialised, and the link is up
-	quiesced bool
 	mode     abi.RxMode
 	macs     map[uint64]struct{} // listed addresses, unicast and multicast
 	macVLANs map[uint64]struct{} // listed (address, VLAN) pairs
@@ -28,7 +27,6 @@ func (l *LIF) refresh() {
 	c := &l.ctl
 	v := &rxView{
 		up:       c.inited && c.port.up(),
-		quiesced: c.quiesced,
 		mode:     c.mode,
 		macs:     map[uint64]struct{}{},
 		features: c.features,

@@ -139,6 +139,7 @@ func (q *QP) apply(mask Mask, a *Attr) {
 	}
 	if has(MaskAV) {
 		q.attr.Dest, q.attr.SrcGID = a.Dest, a.SrcGID
+		q.req.unpark() // it names the old path; it is built again
 	}
 	if has(MaskPathMTU) {
 		q.attr.PathMTU, q.shift = a.PathMTU, a.PathMTU

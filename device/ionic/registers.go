@@ -36,7 +36,7 @@ func (r *registers) init(n *NIC, p *profile.Profile, serial string) {
 	le.PutUint32(r.info[abi.RegSignature:], abi.Signature)
 	r.info[abi.RegVersion] = abi.DevInfoVersion
 	r.info[abi.RegAsicType] = byte(p.AsicType)
-	r.info[abi.RegAsicRev] = byte(p.AsicRev)
+	r.info[abi.RegAsicRev] = p.AsicRev
 	r.info[abi.RegFWStatus] = abi.FWStatusRunning
 	copy(r.info[abi.RegFWVersion:abi.RegFWVersion+abi.FWVersionLen-1], p.FWVersion)
 	copy(r.info[abi.RegSerial:abi.RegSerial+abi.SerialLen-1], serial)

@@ -83,7 +83,7 @@ func readFile(name string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)

@@ -15,7 +15,7 @@ import (
 func (p *Profile) Hash() uint64 {
 	h := fnv.New64a()
 	for i := range keys {
-		fmt.Fprintf(h, "%v=%s\n", &keys[i], keys[i].get(p))
+		_, _ = fmt.Fprintf(h, "%v=%s\n", &keys[i], keys[i].get(p))
 	}
 	return h.Sum64()
 }

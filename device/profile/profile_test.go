@@ -209,11 +209,11 @@ func TestSet_WinsOverLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Profile.Set("queues.eth", "3"); err != nil || s.EthQueues != 3 {
+	if err := s.Set("queues.eth", "3"); err != nil || s.EthQueues != 3 {
 		t.Errorf("%d queues, %v", s.EthQueues, err)
 	}
 	for _, bad := range [][2]string{{"queues.eth", "0"}, {"queues.x", "1"}, {"eth", "1"}} {
-		if err := s.Profile.Set(bad[0], bad[1]); err == nil || s.EthQueues != 3 {
+		if err := s.Set(bad[0], bad[1]); err == nil || s.EthQueues != 3 {
 			t.Errorf("%v was accepted", bad)
 		}
 	}

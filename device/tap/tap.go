@@ -68,7 +68,7 @@ func Open(name string, n int) (*Port, error) {
 		q := &queue{}
 		q.readFn, q.writeFn = q.read, q.write
 		if err := p.open(q); err != nil {
-			p.Close()
+			_ = p.Close()
 			return nil, err
 		}
 		p.queues = append(p.queues, q)
@@ -93,7 +93,7 @@ func (p *Port) open(q *queue) error {
 	}
 	file, ok := ifc.ReadWriteCloser.(*os.File)
 	if !ok {
-		ifc.Close()
+		_ = ifc.Close()
 		return fmt.Errorf("tap %s: the interface did not open as a file", name)
 	}
 	conn, err := file.SyscallConn()
@@ -106,11 +106,11 @@ func (p *Port) open(q *queue) error {
 		err = netport.ErrClosed
 	}
 	if err != nil {
-		file.Close()
+		_ = file.Close()
 		return fmt.Errorf("tap %s: %w", name, err)
 	}
 	if q.file != nil {
-		q.file.Close()
+		_ = q.file.Close()
 	}
 	q.file, q.conn = file, conn
 	return nil
@@ -220,7 +220,7 @@ func (p *Port) Send(q int, frame []byte) error {
 		return netport.ErrClosed
 	case err != nil:
 		return err
-	case k.werr == unix.EAGAIN:
+	case errors.Is(k.werr, unix.EAGAIN):
 		return netport.ErrFull
 	}
 	return k.werr
@@ -230,7 +230,7 @@ func (p *Port) Send(q int, frame []byte) error {
 func (q *queue) write(fd uintptr) bool {
 	for {
 		_, q.werr = unix.Write(int(fd), q.frame)
-		if q.werr != unix.EINTR {
+		if !errors.Is(q.werr, unix.EINTR) {
 			return true
 		}
 	}

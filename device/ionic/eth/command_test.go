@@ -16,8 +16,6 @@ func with(c abi.Command, at int, b ...byte) abi.Command {
 	return c
 }
 
-func qinit(q abi.QInit) abi.Command { return q.Command() }
-
 func TestCommands_RefuseWhatIsWrong(t *testing.T) {
 	r := newRig(t, nil)
 	r.Probe(0)

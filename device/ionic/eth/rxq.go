@@ -76,10 +76,8 @@ func (q *rxQueue) deliver(f []byte, c *abi.RxCompletion) abi.LIFStat {
 	}
 	slot := q.cons
 	d, ok := q.next()
-	result := delivered
-	if !ok {
-		result = abi.RxDescFetchError
-	} else {
+	result := abi.RxDescFetchError
+	if ok {
 		c.SGs, result = q.fill(f, &d, slot)
 	}
 	c.Index, c.Len = uint16(slot), uint16(len(f))

@@ -23,7 +23,8 @@ type Device interface {
 	ReadIntr(off uint64) uint32
 }
 
-// Vectors as the driver allots them.
+// AdminVector is the vector of the admin and notify queue; queue pair i has
+// vector i+1.
 const AdminVector = 0
 
 // Ring sizes of the admin and notify queue, log2.
@@ -123,9 +124,13 @@ func RxMode(m abi.RxMode) (c abi.Command) {
 
 func (d *Driver) intr(vec int, reg uint64) uint64 { return uint64(vec)*abi.IntrCtrlSize + reg }
 
-// Mask, Unmask and Return write the interrupt control block of a vector.
-func (d *Driver) Mask(vec int)   { d.Dev.WriteIntr(d.intr(vec, abi.IntrMask), 1) }
+// Mask masks a vector.
+func (d *Driver) Mask(vec int) { d.Dev.WriteIntr(d.intr(vec, abi.IntrMask), 1) }
+
+// Unmask unmasks a vector.
 func (d *Driver) Unmask(vec int) { d.Dev.WriteIntr(d.intr(vec, abi.IntrMask), 0) }
+
+// Return gives back n credits and unmasks, as the end of a poll does.
 func (d *Driver) Return(vec, n int) {
 	d.Dev.WriteIntr(d.intr(vec, abi.IntrCredits), uint32(n)|abi.CreditsUnmask|abi.CreditsResetCoal)
 }
@@ -134,7 +139,7 @@ func (d *Driver) Return(vec, n int) {
 // acknowledged without work, as a poll that finds nothing does.
 func (d *Driver) await(vec int, what string, done func() bool) {
 	d.TB.Helper()
-	d.Guest.Await(vec, what, func() { d.Return(vec, 0) }, done)
+	d.Await(vec, what, func() { d.Return(vec, 0) }, done)
 }
 
 // Clean is ionic_intr_clean and the set-up of a vector.

@@ -6,7 +6,6 @@
 package ethtest
 
 import (
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -40,7 +39,7 @@ func NewGuest(tb testing.TB, size int) *Guest {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
 		tb.Fatal(err)
 	}
@@ -55,7 +54,7 @@ func NewGuest(tb testing.TB, size int) *Guest {
 	}
 	tb.Cleanup(func() {
 		g.Mem.Close()
-		unix.Munmap(g.ram)
+		_ = unix.Munmap(g.ram)
 	})
 	return g
 }
@@ -109,7 +108,7 @@ func (g *Guest) Await(vec int, what string, acknowledge func(), done func() bool
 		case <-g.wake[vec]:
 			acknowledge()
 		case <-limit:
-			g.TB.Fatal(fmt.Sprintf("no %s within 5 s", what))
+			g.TB.Fatalf("no %s within 5 s", what)
 		}
 	}
 }

@@ -41,15 +41,15 @@ func NewToeplitz(key [abi.RSSKeySize]byte) *Toeplitz {
 // hashed.
 func (t *Toeplitz) Hash(f []byte, i *Info, types abi.RSSTypes) (h uint32, ok bool) {
 	var l3, l4 abi.RSSTypes
-	switch {
-	case i.IP == 4:
+	switch i.IP {
+	case 4:
 		l3 = abi.RSSIPv4
 		if i.Ports && i.Proto == ProtoTCP {
 			l4 = abi.RSSIPv4TCP
 		} else if i.Ports && i.Proto == ProtoUDP {
 			l4 = abi.RSSIPv4UDP
 		}
-	case i.IP == 6:
+	case 6:
 		l3 = abi.RSSIPv6
 		if i.Ports && i.Proto == ProtoTCP {
 			l4 = abi.RSSIPv6TCP

@@ -135,6 +135,7 @@ func TestOpen_SaysWhatIsWrong(t *testing.T) {
 	newTAP(t, "t2", "")
 	newTAP(t, "t3", "multi_queue")
 	ip(t, "tuntap add dev n0 mode tun")
+	t.Cleanup(func() { exec.Command("ip", "link", "del", "n0").Run() })
 	held, err := Open("t2", 1)
 	if err != nil {
 		t.Fatal(err)

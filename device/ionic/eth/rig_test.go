@@ -127,8 +127,8 @@ func (r *rig) wireFrame(tb testing.TB) []byte {
 	select {
 	case f := <-got:
 		return f
-	case <-time.After(5 * time.Second):
-		tb.Fatal("the LIF sent nothing within 5 s")
+	case <-time.After(ethtest.Patience):
+		tb.Fatal("the LIF sent nothing")
 		return nil
 	}
 }
@@ -144,9 +144,9 @@ func (r *rig) inject(tb testing.TB, f []byte) {
 // eventually waits until done.
 func eventually(tb testing.TB, what string, done func() bool) {
 	tb.Helper()
-	for limit := time.Now().Add(5 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(ethtest.Patience); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
-			tb.Fatalf("%s did not happen within 5 s", what)
+			tb.Fatalf("%s did not happen", what)
 		}
 	}
 }

@@ -20,6 +20,10 @@ import (
 // guest with some memory.
 const Base = 0x1_2340_0000
 
+// Patience is how long a guest waits for what must come. It is long because tests
+// share busy machines; nothing waits for it to pass.
+const Patience = 30 * time.Second
+
 // Guest is the memory and the interrupt controller of a guest.
 type Guest struct {
 	Mem *guestmem.Space
@@ -102,13 +106,13 @@ func (g *Guest) Fired(vec int) int64 { return g.fired[vec].Load() }
 // which it first acknowledges.
 func (g *Guest) Await(vec int, what string, acknowledge func(), done func() bool) {
 	g.TB.Helper()
-	limit := time.After(5 * time.Second)
+	limit := time.After(Patience)
 	for !done() {
 		select {
 		case <-g.wake[vec]:
 			acknowledge()
 		case <-limit:
-			g.TB.Fatalf("no %s within 5 s", what)
+			g.TB.Fatalf("no %s within %v", what, Patience)
 		}
 	}
 }

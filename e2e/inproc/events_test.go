@@ -32,15 +32,25 @@ func (e *end) awaitCQ() {
 	}
 }
 
-// settle takes the event that a user's queue may raise without having been armed.
-func (e *end) settle() {
+// firstEvent arms the queue before its first completion. A user's queue may be
+// made armed; either way one event comes, and nothing is armed after it.
+func (e *end) firstEvent(from, to *verbs.QP) {
 	e.t.Helper()
-	time.Sleep(2 * time.Millisecond)
-	for e.cq.Wait(0) == nil {
+	e.arm(false)
+	ping(e.t, from, to, 0)
+	e.awaitEvents(1)
+	e.want(1)
+}
+
+// awaitEvents waits until the queue has raised n events in its life.
+func (e *end) awaitEvents(n uint64) {
+	e.t.Helper()
+	for e.cq.Events() < n {
+		e.awaitCQ()
 	}
 }
 
-func ping(t *testing.T, qa, qb *verbs.QP, flags verbs.SendFlags) {
+func ping(t testing.TB, qa, qb *verbs.QP, flags verbs.SendFlags) {
 	t.Helper()
 	must(t, qb.PostRecv(verbs.RecvWR{}))
 	must(t, qa.PostSend(verbs.SendWR{Op: verbs.OpSend, Flags: flags}))
@@ -48,31 +58,33 @@ func ping(t *testing.T, qa, qb *verbs.QP, flags verbs.SendFlags) {
 
 func armed(t *testing.T, a, b *end) {
 	qa, qb := connected(a, b, verbs.RC, verbs.ConnectOptions{})
-	ping(t, qa, qb, 0)
-	b.want(1)
-	b.settle()
-	for range 50 {
+	b.firstEvent(qa, qb)
+	arms := uint64(1)
+	armedPing := func() {
+		t.Helper()
 		b.arm(false)
+		arms++
 		ping(t, qa, qb, 0)
-		b.awaitCQ()
+		b.awaitEvents(arms)
 		b.want(1)
 	}
-	// Not armed: no event.
-	before := b.cq.Events()
-	ping(t, qa, qb, 0)
-	b.want(1)
+	for range 50 {
+		armedPing()
+	}
+	for range 5 { // without arming
+		ping(t, qa, qb, 0)
+		b.want(1)
+	}
+	armedPing()
 	time.Sleep(2 * time.Millisecond)
-	if n := b.cq.Events(); n != before {
-		t.Errorf("%d events of a queue that was not armed", n-before)
+	if n := b.cq.Events(); n != arms {
+		t.Errorf("%d events for %d arms", n, arms)
 	}
 }
 
 func armedLate(t *testing.T, a, b *end) {
 	qa, qb := connected(a, b, verbs.RC, verbs.ConnectOptions{})
-	ping(t, qa, qb, verbs.Signaled)
-	a.want(1)
-	b.want(1)
-	b.settle()
+	b.firstEvent(qa, qb)
 	for range 20 {
 		ping(t, qa, qb, verbs.Signaled)
 		a.want(1) // acknowledged: the receive completion is in the ring, unread
@@ -82,18 +94,14 @@ func armedLate(t *testing.T, a, b *end) {
 			// A post rings what the program asked for.
 			must(t, qb.PostRecv(verbs.RecvWR{}))
 		}
-		for b.cq.Events() == before {
-			b.awaitCQ()
-		}
+		b.awaitEvents(before + 1)
 		b.want(1)
 	}
 }
 
 func solicited(t *testing.T, a, b *end) {
 	qa, qb := connected(a, b, verbs.RC, verbs.ConnectOptions{})
-	ping(t, qa, qb, 0)
-	b.want(1)
-	b.settle()
+	b.firstEvent(qa, qb)
 	b.arm(true)
 	before := b.cq.Events()
 	ping(t, qa, qb, verbs.Signaled)
@@ -104,18 +112,16 @@ func solicited(t *testing.T, a, b *end) {
 		t.Error("an unsolicited message raised an event")
 	}
 	ping(t, qa, qb, verbs.Solicited)
-	b.awaitCQ()
+	b.awaitEvents(before + 1)
 	b.want(1)
 }
 
 func flushWakes(t *testing.T, a, b *end) {
 	qa, qb := connected(a, b, verbs.RC, verbs.ConnectOptions{})
-	ping(t, qa, qb, 0)
-	b.want(1)
-	b.settle()
+	b.firstEvent(qa, qb)
 	must(t, qb.PostRecv(verbs.RecvWR{ID: 4}))
 	b.arm(true) // an error counts as solicited
 	must(t, qa.PostSend(verbs.SendWR{Op: verbs.OpWrite, SGEs: nil, RKey: 99, Flags: verbs.Inline | verbs.Signaled, Data: []byte{1}}))
-	b.awaitCQ()
+	b.awaitEvents(2)
 	flushed(t, b.poll(1), 4)
 }

@@ -24,16 +24,19 @@ import (
 // patience bounds every wait for something that must happen soon.
 const patience = 20 * time.Second
 
+// slack multiplies the driver's timeouts: the tests run beside others.
+const slack = 5
+
 // node is a worker with its socket.
 type node struct {
-	t      *testing.T
+	t      testing.TB
 	socket string
 	mac    [6]byte
 	addr   netip.Addr // IPv4 address configured on the worker
 }
 
 // startManager runs a manager on a loopback port and returns its address.
-func startManager(t *testing.T) string {
+func startManager(t testing.TB) string {
 	t.Helper()
 	s, err := manager.New(manager.Config{})
 	if err != nil {
@@ -48,7 +51,7 @@ func startManager(t *testing.T) string {
 }
 
 // background runs a part until the test ends, and reports how it ended.
-func background(t *testing.T, what string, run func(context.Context) error) {
+func background(t testing.TB, what string, run func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -67,7 +70,7 @@ func background(t *testing.T, what string, run func(context.Context) error) {
 }
 
 // startNode runs worker number n, in the mesh of a manager or on its own.
-func startNode(t *testing.T, n int, managerAddr string) *node {
+func startNode(t testing.TB, n int, managerAddr string) *node {
 	t.Helper()
 	p, err := profile.Load()
 	if err != nil {
@@ -96,6 +99,7 @@ func startNode(t *testing.T, n int, managerAddr string) *node {
 // the end and every mistake of the device fails the test.
 func (n *node) boot(o guest.Options) *guest.Guest {
 	n.t.Helper()
+	o.Driver.Slack = slack
 	g, err := guest.Boot(n.t.Context(), n.socket, o)
 	if err != nil {
 		n.t.Fatal(err)
@@ -115,7 +119,7 @@ func (n *node) boot(o guest.Options) *guest.Guest {
 
 // end is one of the two users of a scenario.
 type end struct {
-	t     *testing.T
+	t     testing.TB
 	node  *node
 	guest *guest.Guest
 	ctx   *verbs.Context
@@ -124,7 +128,7 @@ type end struct {
 	addr  netip.Addr // its GID
 }
 
-func newEnd(t *testing.T, n *node, g *guest.Guest, kernel bool, addr netip.Addr) *end {
+func newEnd(t testing.TB, n *node, g *guest.Guest, kernel bool, addr netip.Addr) *end {
 	t.Helper()
 	e := &end{t: t, node: n, guest: g, ctx: g.RDMA.Kernel(), addr: addr}
 	if !kernel {
@@ -316,7 +320,7 @@ func (e *end) awaitCounter(name string, before uint64) {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ernic-dev/ernic/device/ionic/driver"
 	"github.com/ernic-dev/ernic/device/ionic/driver/guest"
 	"github.com/ernic-dev/ernic/device/ionic/driver/verbs"
 )
@@ -85,7 +86,7 @@ func sendOnce(t *testing.T, a, b *end) {
 func TestDriversUnloadAndLoadAgain(t *testing.T) {
 	n := startNode(t, 1, "")
 	for range 3 {
-		g, err := guest.Boot(t.Context(), n.socket, guest.Options{})
+		g, err := guest.Boot(t.Context(), n.socket, guest.Options{Driver: driver.Options{Slack: slack}})
 		must(t, err)
 		buf := unloadUnder(t, n, g)
 		// One reset has ended everything, with transfers under way: what is free

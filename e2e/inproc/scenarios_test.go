@@ -58,7 +58,7 @@ func TestScenarios(t *testing.T) {
 }
 
 // build starts the nodes of a topology and their guests.
-func (p topology) build(t *testing.T) (nodes [2]*node, guests [2]*guest.Guest) {
+func (p topology) build(t testing.TB) (nodes [2]*node, guests [2]*guest.Guest) {
 	t.Helper()
 	if !p.mesh {
 		n := startNode(t, 1, "")

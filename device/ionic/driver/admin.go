@@ -114,12 +114,12 @@ func (d *Device) Admin(cmd *Command) (Completion, error) {
 	d.io.ring(d.hwIndex*d.DoorbellPages(), q.hwType, uint64(q.hwIndex)<<24|uint64(q.head))
 	q.mu.Unlock()
 
-	timer := time.NewTimer(commandTimeout)
+	timer := time.NewTimer(d.Timeout(commandTimeout))
 	defer timer.Stop()
 	select {
 	case <-w.done:
 	case <-timer.C:
-		return Completion{}, d.gone("admin command %d was not completed in %v", cmd[0], commandTimeout)
+		return Completion{}, d.gone("admin command %d was not completed in %v", cmd[0], d.Timeout(commandTimeout))
 	case <-d.Failed():
 		return Completion{}, d.Err()
 	}

@@ -79,7 +79,7 @@ func (d *Device) deviceCommand(cmd *Command, in, out []byte) (Completion, error)
 	d.io.copyTo(regCmd, cmd[:])
 	d.io.write32(regCmdDone, 0)
 	d.io.write32(regCmdDoorbell, 1)
-	deadline := time.Now().Add(commandTimeout)
+	deadline := time.Now().Add(d.Timeout(commandTimeout))
 	for {
 		if err := d.awaitDone(deadline); err != nil {
 			return comp, err
@@ -110,7 +110,7 @@ func (d *Device) awaitDone(deadline time.Time) error {
 		}
 		if time.Now().After(deadline) {
 			d.cleanCommand()
-			return d.gone("device command was not done in %v", commandTimeout)
+			return d.gone("device command was not done in %v", d.Timeout(commandTimeout))
 		}
 		time.Sleep(100 * time.Microsecond)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/ernic-dev/ernic/device/vfiouser/vfioclient"
 )
@@ -15,6 +16,9 @@ type Options struct {
 	CPUs     int    // online CPUs, which bound queues and event queues; default 4
 	MTU      int    // default 1500
 	Features uint64 // mask of the offload features to ask for; 0 asks for all
+	// Slack multiplies the kernel's timeouts (5 s for a command, 2 s for RDMA's),
+	// for tests on machines that are busy with other things; default 1.
+	Slack int
 }
 
 // Device is a probed function. Its methods may be used from any goroutine
@@ -110,6 +114,11 @@ func (d *Device) FWVersion() string { return d.identity.fwVersion }
 
 // LIFIdentity returns the 1912 bytes of the LIF identity.
 func (d *Device) LIFIdentity() []byte { return d.identity.lif }
+
+// Timeout returns how long the driver waits where the kernel waits for d.
+func (d *Device) Timeout(kernel time.Duration) time.Duration {
+	return kernel * time.Duration(d.options.Slack)
+}
 
 // DoorbellPages returns how many process ids there are.
 func (d *Device) DoorbellPages() uint32 { return le.Uint32(d.identity.device[16:]) }

@@ -33,6 +33,9 @@ func Probe(c *vfioclient.Client, dev *vfioclient.Device, o Options) (*Device, er
 	if o.Features == 0 {
 		o.Features = ^uint64(0)
 	}
+	if o.Slack == 0 {
+		o.Slack = 1
+	}
 	d := &Device{client: c, pci: dev, mem: newMemory(c.RAM()), options: o}
 	d.state.failed = make(chan struct{})
 	d.io = mmio{c, d.Fail}

@@ -22,7 +22,8 @@ type Options struct {
 	Timeout time.Duration
 }
 
-const defaultTimeout = 5 * time.Second
+// DefaultTimeout is how long QEMU waits for a reply.
+const DefaultTimeout = 5 * time.Second
 
 var defaultWindows = []Window{
 	{IOVA: 0, Size: 32 << 20},
@@ -108,7 +109,7 @@ func New(conn *net.UnixConn, o Options) (*Client, error) {
 		o.Windows = defaultWindows
 	}
 	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
+		o.Timeout = DefaultTimeout
 	}
 	ram, err := newRAM(o.Windows)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/ernic-dev/ernic/device/ionic/driver"
 	"github.com/ernic-dev/ernic/device/ionic/driver/verbs"
@@ -36,7 +37,8 @@ func Boot(ctx context.Context, socket string, o Options) (*Guest, error) {
 		half := o.Memory / 2 &^ (driver.PageSize - 1)
 		windows = []vfioclient.Window{{IOVA: 0, Size: half}, {IOVA: 4 << 30, Size: half, Offset: half}}
 	}
-	c, err := vfioclient.Dial(ctx, socket, vfioclient.Options{Windows: windows})
+	timeout := vfioclient.DefaultTimeout * time.Duration(max(1, o.Driver.Slack))
+	c, err := vfioclient.Dial(ctx, socket, vfioclient.Options{Windows: windows, Timeout: timeout})
 	if err != nil {
 		return nil, err
 	}

@@ -141,13 +141,13 @@ func (d *Device) command(op uint8, body []byte) error {
 	d.doorbell(d.AQ, q.id, 0, q.prod)
 	q.mu.Unlock()
 
-	timer := time.NewTimer(watchdog)
+	timer := time.NewTimer(d.nic.Timeout(watchdog))
 	defer timer.Stop()
 	select {
 	case err := <-cmd.done:
 		return err
 	case <-timer.C:
-		return d.wedge("admin command %d was not completed in %v: the driver resets RDMA for good", op, watchdog)
+		return d.wedge("admin command %d was not completed in %v: the driver resets RDMA for good", op, d.nic.Timeout(watchdog))
 	case <-d.nic.Failed():
 		return d.nic.Err()
 	}

@@ -49,8 +49,12 @@ type Lab struct {
 	Accel     guest.Accel
 	Network   *Network // nil unless asked for
 
-	logDir string
-	dir    *runDir
+	logDir  string
+	dir     *runDir
+	release func() // lets the artifacts go
+
+	closing  sync.Once
+	closeErr error // valid after closing
 
 	mu       sync.Mutex // guards what follows
 	programs []*Process
@@ -76,7 +80,11 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{Artifacts: a, Accel: accel}
+	if l.release, err = a.Hold(); err != nil {
+		return nil, err
+	}
 	if l.dir, err = newRunDir(RunRoot, o.Name, o.FixedDir); err != nil {
+		l.release()
 		return nil, fmt.Errorf("lab %s: %w", o.Name, err)
 	}
 	register(l)
@@ -265,13 +273,15 @@ func (l *Lab) Diagnose(ctx context.Context) string {
 // Close ends all that the lab has started and removes what it has made. Guests
 // are killed: a test that wants an orderly end shuts them down before. A
 // program that ended by itself, does not obey SIGTERM or ends with another
-// status than 0 is an error. Close may be called more than once.
+// status than 0 is an error. Each call returns when all is done, also while an
+// interrupt closes the lab too.
 func (l *Lab) Close() error {
+	l.closing.Do(func() { l.closeErr = l.close() })
+	return l.closeErr
+}
+
+func (l *Lab) close() error {
 	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return nil
-	}
 	l.closed = true
 	guests, programs := l.guests, l.programs
 	l.mu.Unlock()
@@ -300,6 +310,7 @@ func (l *Lab) Close() error {
 	if l.logDir != l.dir.path {
 		errs = append(errs, l.keepGuestLogs(guests))
 	}
+	l.release()
 	return errors.Join(append(errs, l.dir.remove())...)
 }
 

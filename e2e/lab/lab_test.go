@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -241,6 +242,36 @@ func TestRunDirectoriesOfTheDeadAreSwept(t *testing.T) {
 		if _, err := os.Stat(d.path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", d.path, err)
 		}
+	}
+}
+
+func TestEveryCloseReturnsWhenAllIsDone(t *testing.T) {
+	dir, err := newRunDir(t.TempDir(), "x", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Lab{dir: dir, logDir: dir.path, release: func() {}}
+	p, err := l.Start(Program{Name: "slow", Path: "sh", Args: []string{"-c", "trap 'sleep 0.2; exit 5' TERM; echo ready; while :; do sleep 0.01; done"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.WaitLog(t.Context(), "ready"); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			if err := l.Close(); err == nil || !strings.Contains(err.Error(), "exit status 5") {
+				t.Errorf("the program's status got lost: %v", err)
+			}
+			if _, err := os.Stat(dir.path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("closed, and the run directory is there: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := l.Start(Program{Name: "late", Path: "true"}); !errors.Is(err, errClosed) {
+		t.Errorf("a program in a closed lab: %v", err)
 	}
 }
 

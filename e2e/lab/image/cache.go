@@ -200,7 +200,11 @@ func List() ([]Component, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(root)
+	return (&store{dir: root}).list()
+}
+
+func (s *store) list() ([]Component, error) {
+	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -212,7 +216,7 @@ func List() ([]Component, error) {
 		if !e.IsDir() || e.Name() == "logs" || !strings.Contains(e.Name(), "-") {
 			continue
 		}
-		dir := filepath.Join(root, e.Name())
+		dir := filepath.Join(s.dir, e.Name())
 		m, err := readManifest(dir)
 		if err != nil {
 			m = nil
@@ -222,8 +226,47 @@ func List() ([]Component, error) {
 	return out, nil
 }
 
-// Clean removes components from the cache: all of them, or those that Prepare
-// would not use now. It returns what it removed.
+// Hold keeps the artifacts from being cleaned away until release is called or
+// this process ends.
+func (a *Artifacts) Hold() (release func(), err error) {
+	var held []*os.File
+	release = func() {
+		for _, f := range held {
+			f.Close()
+		}
+	}
+	for _, dir := range []string{filepath.Dir(a.Tree), a.Image, a.Boot} {
+		f, err := os.Open(filepath.Join(dir, manifestName))
+		if err == nil {
+			held = append(held, f)
+			err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		}
+		if err != nil {
+			release()
+			return nil, fmt.Errorf("guest lab: %s is being removed: %w", dir, err)
+		}
+	}
+	return release, nil
+}
+
+// removeUnlessHeld removes a component that no lab uses.
+func removeUnlessHeld(dir string) (removed bool, err error) {
+	f, err := os.Open(filepath.Join(dir, manifestName))
+	if err == nil {
+		defer f.Close()
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return false, nil
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return true, os.RemoveAll(dir)
+}
+
+// Clean removes components from the cache that no lab uses: all of them, or
+// those that Prepare would not use now. It returns what it removed.
 func Clean(ctx context.Context, p *Progress, all bool) ([]string, error) {
 	root, err := Dir()
 	if err != nil {
@@ -241,23 +284,38 @@ func Clean(ctx context.Context, p *Progress, all bool) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range []string{"base", "tools", "image"} {
-			keep[filepath.Join(root, name+"-"+r.keys[name])] = true
+		agent, err := compileAgent(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if r.keys["boot"], err = r.bootKey(agent); err != nil {
+			return nil, err
+		}
+		for name, key := range r.keys {
+			keep[name+"-"+key] = true
 		}
 	}
-	list, err := List()
+	return s.clean(keep)
+}
+
+func (s *store) clean(keep map[string]bool) (removed []string, err error) {
+	list, err := s.list()
 	if err != nil {
 		return nil, err
 	}
-	var removed []string
 	for _, c := range list {
-		if keep[c.Dir] || (!all && c.Manifest != nil && c.Manifest.Component == "boot") {
+		if keep[filepath.Base(c.Dir)] {
 			continue
 		}
-		if err := os.RemoveAll(c.Dir); err != nil {
+		gone, err := removeUnlessHeld(c.Dir)
+		switch {
+		case err != nil:
 			return removed, err
+		case gone:
+			removed = append(removed, c.Dir)
+		default:
+			s.p.Sayf("%s is in use and stays", c.Dir)
 		}
-		removed = append(removed, c.Dir)
 	}
 	return removed, nil
 }

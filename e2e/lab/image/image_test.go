@@ -273,6 +273,37 @@ func TestInterruptedBuildIsSweptAndDoneAgain(t *testing.T) {
 	}
 }
 
+func TestCleanSparesWhatIsKeptOrInUse(t *testing.T) {
+	s, out := testStore(t)
+	dirs := map[string]string{}
+	for _, name := range []string{"tools", "image", "boot", "base", "stale"} {
+		dir, _, err := s.component(t.Context(), name, "k", func(*build) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs[name] = dir
+	}
+	a := &Artifacts{Tree: filepath.Join(dirs["tools"], "tree"), Image: dirs["image"], Boot: dirs["boot"]}
+	release, err := a.Hold()
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed, err := s.clean(map[string]bool{"base-k": true})
+	if err != nil || len(removed) != 1 || removed[0] != dirs["stale"] {
+		t.Errorf("removed %v, %v; want the stale one", removed, err)
+	}
+	if !strings.Contains(out.String(), "in use") {
+		t.Errorf("nothing was said of those in use: %q", out.String())
+	}
+	release()
+	if removed, err = s.clean(nil); err != nil || len(removed) != 4 {
+		t.Errorf("removed %v, %v; want all four", removed, err)
+	}
+	if _, err := a.Hold(); err == nil {
+		t.Error("artifacts that are gone can be held")
+	}
+}
+
 func TestSecondBuilderWaitsAndSaysSo(t *testing.T) {
 	first, _ := testStore(t)
 	var out bytes.Buffer

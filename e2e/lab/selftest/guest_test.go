@@ -42,6 +42,7 @@ func TestGuests(t *testing.T) {
 	t.Run("HasToolsAndModules", func(t *testing.T) { hasToolsAndModules(t, g) })
 	t.Run("HasBothProviders", func(t *testing.T) { hasBothProviders(t, g) })
 	t.Run("IsPreparedForRDMA", func(t *testing.T) { isPrepared(t, g) })
+	t.Run("ClockKeepsTime", func(t *testing.T) { clockKeepsTime(t, g) })
 	t.Run("CommandsReportHowTheyEnded", func(t *testing.T) { commandsReport(t, g) })
 	t.Run("CommandsRunAtTheSameTime", func(t *testing.T) { commandsConcurrent(t, guests) })
 	t.Run("CancelledCommandsAreKilled", func(t *testing.T) { commandsCancelled(t, g) })
@@ -106,6 +107,27 @@ func isPrepared(t *testing.T, g *guest.Guest) {
 	}
 	if log := g.QEMULog(); log != "" {
 		t.Errorf("QEMU complains: %s", log)
+	}
+}
+
+// clockKeepsTime shows that the guest's kernel, which measures its clock while
+// other processes hold the processor, got it right: all timeouts depend on it.
+func clockKeepsTime(t *testing.T, g *guest.Guest) {
+	read := func() (guestTime float64, before, after time.Time) {
+		before = time.Now()
+		out := labtest.Run(t, g, "cut -d' ' -f1 /proc/uptime")
+		after = time.Now()
+		if _, err := fmt.Sscan(out, &guestTime); err != nil {
+			t.Fatal(err)
+		}
+		return guestTime, before, after
+	}
+	t0, before0, after0 := read()
+	time.Sleep(3 * time.Second)
+	t1, before1, after1 := read()
+	least, most := before1.Sub(after0).Seconds()*0.98-0.02, after1.Sub(before0).Seconds()*1.02+0.02
+	if d := t1 - t0; d < least || d > most {
+		t.Errorf("%.2f s of the guest's clock are %.2f to %.2f s here", d, least, most)
 	}
 }
 

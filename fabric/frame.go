@@ -22,9 +22,9 @@ type Class uint8
 
 // Frame classes.
 const (
-	// Reliable is RDMA reliable connected traffic: back-pressure.
+	// Reliable is RDMA traffic of connected queue pairs (RC, UC): back-pressure.
 	Reliable Class = 0
-	// Datagram is RDMA unreliable traffic (UC, UD, GSI): dropped and counted.
+	// Datagram is RDMA traffic without a connection (UD, GSI): dropped and counted.
 	Datagram Class = 1
 	// Ethernet is a LIF's frame: dropped and counted.
 	Ethernet Class = 2

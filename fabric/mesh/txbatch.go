@@ -19,11 +19,6 @@ const (
 	headCap = 16 << 10
 	// headRoom is the most that one frame adds to the head.
 	headRoom = wire.FrameHeaderLen + fabric.MaxHeader + inlineBelow
-	// batchBytes is the payload area that a batch of several frames fills; only
-	// a single payload may be larger.
-	batchBytes = 128 << 10
-	// maxParts is the most payloads in a payload area.
-	maxParts = batchBytes/(inlineBelow+1) + 1
 )
 
 // zeros is what padding is made of. It is never written.
@@ -100,9 +95,9 @@ func (p *padPart) Put(*[]byte) { p.batch.unref() }
 func newTxBatch(c *conn) *txBatch {
 	b := &txBatch{
 		conn:     c,
-		parts:    make([]part, 0, maxParts),
+		parts:    make([]part, 0, wire.MaxFrames),
 		copied:   make([]fabric.Releaser, 0, wire.MaxFrames),
-		outgoing: make(mem.BufferSlice, 0, maxParts+2),
+		outgoing: make(mem.BufferSlice, 0, wire.MaxFrames+2),
 	}
 	b.head = headPart{batch: b, bytes: make([]byte, 0, headCap)}
 	b.pad.batch = b
@@ -122,13 +117,10 @@ func (b *txBatch) start() {
 // limit is the largest payload that the next frame may have, -1 if the batch
 // takes no further frame.
 func (b *txBatch) limit() int {
-	switch {
-	case b.frames == wire.MaxFrames || len(b.head.bytes)+headRoom > headCap || len(b.parts) == maxParts:
+	if b.frames == wire.MaxFrames || len(b.head.bytes)+headRoom > headCap {
 		return -1
-	case b.area == 0:
-		return wire.MaxPayloads
 	}
-	return max(batchBytes-b.area, inlineBelow)
+	return max(wire.MaxPayloads-b.area, inlineBelow)
 }
 
 // add appends a frame, whose payload is at most limit.

@@ -76,10 +76,12 @@ func (c *carrier) Transmit(dst *packet.Address, p *packet.Packet) qp.Verdict {
 	return qp.Lost
 }
 
-// class tells the link what it may do with a packet when it has no room:
-// everything an RC queue pair sends waits, the rest may be dropped.
+// class tells the link what it may do with a packet when it has no room: what
+// a connected queue pair sends waits, a datagram may be dropped. A UC message is
+// many packets, often more than the link holds, and useless without any of
+// them; the engine gives it up when the link stays full.
 func class(p *packet.Packet) fabric.Class {
-	if p.Op.IsDatagram() || p.Flags&packet.Unreliable != 0 {
+	if p.Op.IsDatagram() {
 		return fabric.Datagram
 	}
 	return fabric.Reliable

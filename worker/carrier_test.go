@@ -95,7 +95,7 @@ func TestTransmit_WithoutRouteOrLinkLosesAndCounts(t *testing.T) {
 	}
 }
 
-func TestTransmit_OnlyReliableTrafficMayWaitForRoom(t *testing.T) {
+func TestTransmit_OnlyConnectedTrafficMayWaitForRoom(t *testing.T) {
 	dst := &packet.Address{}
 	link := &fakeLink{}
 	k := &carrier{router: fixedRoute{dst.GID: 1}}
@@ -106,7 +106,7 @@ func TestTransmit_OnlyReliableTrafficMayWaitForRoom(t *testing.T) {
 		want  fabric.Class
 	}{
 		{packet.Send, 0, fabric.Reliable}, {packet.Ack, 0, fabric.Reliable}, {packet.ReadResponse, 0, fabric.Reliable},
-		{packet.Write, packet.Unreliable, fabric.Datagram}, {packet.Datagram, 0, fabric.Datagram},
+		{packet.Write, packet.Unreliable, fabric.Reliable}, {packet.Datagram, 0, fabric.Datagram},
 	} {
 		k.Transmit(dst, newPacket(c.op, c.flags))
 		if link.last.Class != c.want {

@@ -17,9 +17,11 @@ const (
 	window     = 2 << 20    // bytes under way, counted in whole path MTUs
 	ackEvery   = window / 4 // a long message asks for an acknowledgement this often
 	maxMessage = 1 << 31
-	// linkPatience is how long UC, UD and GSI wait for a full link before they
-	// drop; the link's bound then does to them what a wire does.
-	linkPatience = 20 * time.Millisecond
+	// What has no acknowledgements waits this long for a full link before it
+	// drops. A datagram holds up those for other destinations; a UC message
+	// does not, and is often larger than what the link holds.
+	datagramPatience   = 20 * time.Millisecond
+	unreliablePatience = 250 * time.Millisecond
 )
 
 // requester is the sending half.
@@ -92,10 +94,13 @@ func (q *QP) due() time.Time {
 
 // patience is when a full link makes a QP without acknowledgements drop.
 func (q *QP) patience() time.Time {
-	if q.typ == RC || q.req.fullSince.IsZero() {
+	switch {
+	case q.typ == RC || q.req.fullSince.IsZero():
 		return time.Time{}
+	case q.typ == UC:
+		return q.req.fullSince.Add(unreliablePatience)
 	}
-	return q.req.fullSince.Add(linkPatience)
+	return q.req.fullSince.Add(datagramPatience)
 }
 
 // fetch takes the next WQE of the guest into the ring.

@@ -9,5 +9,6 @@ import "time"
 func init() {
 	// The race detector keeps track of 8,128 goroutines at most.
 	manyWorkers = 200
-	propagationLimit = 500 * time.Millisecond
+	propagationLimit = time.Second
+	returnLimit = 15 * time.Second
 }

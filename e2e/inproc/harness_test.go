@@ -72,6 +72,12 @@ func background(t testing.TB, what string, run func(context.Context) error) {
 // startNode runs worker number n, in the mesh of a manager or on its own.
 func startNode(t testing.TB, n int, managerAddr string) *node {
 	t.Helper()
+	return startNodeAt(t, n, managerAddr, "", "")
+}
+
+// startNodeAt runs a worker that listens at one address and says it is at another.
+func startNodeAt(t testing.TB, n int, managerAddr, listen, advertise string) *node {
+	t.Helper()
 	p, err := profile.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +89,7 @@ func startNode(t testing.TB, n int, managerAddr string) *node {
 	c := worker.Config{
 		Name: fmt.Sprintf("w%d", n), Socket: nd.socket, MAC: nd.mac, Profile: p,
 		GIDs: []gid.GID{nd.addr.As16()}, Fabric: worker.FabricLoopback, Instance: [16]byte{1, byte(n)},
+		Listen: listen, Advertise: advertise,
 	}
 	if managerAddr != "" {
 		c.Fabric, c.Manager = worker.FabricMesh, managerAddr

@@ -141,7 +141,6 @@ type Store struct {
 	nodes  map[core.NodeID]core.NodeRecord
 	claims map[core.ClaimKey]core.ClaimRecord
 	fail   error
-	loads  int
 }
 
 // NewStore returns an empty store.
@@ -164,7 +163,6 @@ func (s *Store) Fail(err error) {
 func (s *Store) Load() (core.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.loads++
 	state := s.state
 	state.Nodes = slices.Collect(maps.Values(s.nodes))
 	state.Claims = slices.Collect(maps.Values(s.claims))

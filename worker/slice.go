@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -38,7 +39,7 @@ func ShortenSlices() error {
 			attr.Runtime = uint64(sliceWanted)
 			err = unix.SchedSetAttr(tid, attr, 0)
 		}
-		if err != nil && err != unix.ESRCH { // a thread may end meanwhile
+		if err != nil && !errors.Is(err, unix.ESRCH) { // a thread may end meanwhile
 			return fmt.Errorf("scheduling slice of thread %d: %w", tid, err)
 		}
 	}

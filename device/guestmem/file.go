@@ -3,6 +3,7 @@
 package guestmem
 
 import (
+	"errors"
 	"time"
 	"unsafe"
 
@@ -75,7 +76,7 @@ func (s *Space) mapping(fd int, fi fileInfo, need uint64) (*file, Reason, error)
 	}
 	if fi.key.writable {
 		f, r, err := s.mmap(fd, fi, unix.PROT_READ|unix.PROT_WRITE)
-		if err != unix.EACCES && err != unix.EPERM {
+		if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
 			return f, r, err
 		}
 		// Sealed against writing: use it read-only.

@@ -2,7 +2,10 @@
 
 package guestmem
 
-import "sync/atomic"
+import (
+	"errors"
+	"sync/atomic"
+)
 
 // counters are the running totals of a Space.
 type counters struct {
@@ -47,7 +50,7 @@ func (s *Space) Stats() Stats {
 
 // count books an access error and returns it.
 func (s *Space) count(err error) error {
-	if e, ok := err.(*Error); ok && e.Reason == Fault {
+	if e := (*Error)(nil); errors.As(err, &e) && e.Reason == Fault {
 		s.stats.faults.Add(1)
 	} else {
 		s.stats.denied.Add(1)

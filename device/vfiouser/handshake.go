@@ -24,7 +24,7 @@ func (s *Session) handshake() (header, error) {
 	s.sock.skip(q.size)
 	if err != nil {
 		if q.kind() == typeCommand {
-			s.answer(q.header, nil, -1, syscall.EINVAL)
+			_ = s.answer(q.header, nil, -1, syscall.EINVAL)
 		}
 		return header{}, errDrop{err}
 	}

@@ -132,7 +132,7 @@ func (s *Session) run(ctx context.Context) error {
 	attacher, _ := s.dev.(Attacher)
 	if attacher != nil {
 		if err := attacher.Attach(s); err != nil {
-			s.answer(version, nil, -1, err)
+			_ = s.answer(version, nil, -1, err)
 			return fmt.Errorf("vfio-user: device refused the client: %w", err)
 		}
 	}
@@ -206,7 +206,7 @@ func (s *Session) await() error {
 		need := headerLen
 		if h, ok := s.sock.header(); ok {
 			if h.badSize() || h.kind() > typeReply {
-				s.answer(h, nil, -1, syscall.EINVAL)
+				_ = s.answer(h, nil, -1, syscall.EINVAL)
 				return errDrop{fmt.Errorf("vfio-user: %v with size %d and flags %#x is not a message", h.cmd, h.size, h.flags)}
 			}
 			if b, ok := s.sock.message(h.size); ok {

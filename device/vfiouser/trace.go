@@ -51,9 +51,10 @@ func (t *Transcript) Message(fromClient bool, msg []byte, fds int) {
 	if t.err != nil {
 		return
 	}
+	// A bufio.Writer keeps its first error for Flush.
 	fmt.Fprintf(t.w, "%s %v len=%d fds=%d ", dir, parseHeader(msg).cmd, len(msg), fds)
-	hex.NewEncoder(t.w).Write(shown)
-	t.w.WriteByte('\n')
+	_, _ = hex.NewEncoder(t.w).Write(shown)
+	_ = t.w.WriteByte('\n')
 	t.err = t.w.Flush()
 }
 

@@ -107,7 +107,7 @@ func (e *eventFD) close() {
 	for try := 0; e.users.Load() != 0; try++ {
 		if try > 1000 && !e.nonblock && ready(e.fd, unix.POLLIN) {
 			var b [8]byte
-			unix.Read(e.fd, b[:]) // frees a writer stuck on a full counter
+			_, _ = unix.Read(e.fd, b[:]) // frees a writer stuck on a full counter
 		}
 		runtime.Gosched()
 	}

@@ -230,8 +230,8 @@ func (c *Client) finish(w *call) ([]byte, error) {
 	return w.reply, w.err
 }
 
-func (c *Client) request(cmd uint16, name string, payload []byte, fds ...int) ([]byte, error) {
-	w, err := c.start(cmd, name, payload, false, fds...)
+func (c *Client) request(cmd uint16, name string, payload []byte) ([]byte, error) {
+	w, err := c.start(cmd, name, payload, false)
 	if err != nil {
 		return nil, err
 	}

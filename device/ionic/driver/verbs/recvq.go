@@ -114,7 +114,7 @@ func (qp *QP) outstanding(token uint64) (*recvSlot, error) {
 	}
 	slot := &q.slots[i]
 	switch {
-	case !slot.posted:
+	case !slot.posted || !qp.c.kernel && slot.index != int(token):
 		return nil, fmt.Errorf("queue pair %d: receive completion with id %d, which is not outstanding", qp.QPN, token)
 	case slot.index != q.cons:
 		return nil, fmt.Errorf("queue pair %d: receive completion of ring index %d, the oldest is %d", qp.QPN, slot.index, q.cons)

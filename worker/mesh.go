@@ -9,6 +9,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -27,6 +28,8 @@ type mesh struct {
 	session   *session.Session
 	directory *directory.Directory
 	listen    string // address of the fabric listener, port known
+
+	unreachable sync.Map // node ids whose failure to connect was logged
 
 	mu       sync.Mutex // guards all below
 	listener net.Listener
@@ -122,11 +125,25 @@ func (m *mesh) changed(_, now *session.Mesh) {
 	m.directory.Apply(c)
 }
 
+// linkEvent logs what happens to links. A peer that cannot be reached is tried
+// for ever; that it cannot is said once, until it was reached again.
 func (m *mesh) linkEvent(e fabricmesh.Event) {
 	log := &m.worker.config.Log
-	ev := log.Info()
+	level := zerolog.InfoLevel
+	switch e.Kind {
+	case fabricmesh.LinkUp:
+		m.unreachable.Delete(e.Node)
+	case fabricmesh.ConnectFailed:
+		level = zerolog.WarnLevel
+		if _, said := m.unreachable.LoadOrStore(e.Node, true); said {
+			level = zerolog.DebugLevel
+		}
+	default:
+		level = zerolog.WarnLevel
+	}
+	ev := log.WithLevel(level)
 	if e.Err != nil {
-		ev = log.Warn().Err(e.Err)
+		ev = ev.Err(e.Err)
 	}
 	ev.Uint32("peer", e.Node).Str("address", e.Address).Stringer("event", e.Kind).Msg("peer link")
 	m.session.ReportChanged()

@@ -57,7 +57,7 @@ func (c *carrier) Transmit(dst *packet.Address, p *packet.Packet) qp.Verdict {
 	}
 	f := frames.Get().(*fabric.Frame)
 	*f = fabric.Frame{
-		Dst: node, Class: class(p), Flow: p.SrcQPN,
+		Dst: node, Class: class(p), Flow: flow(p),
 		Header: p.Encode(), Payload: p.Payload, Owner: p,
 	}
 	v := (*link).Send(f)
@@ -74,6 +74,20 @@ func (c *carrier) Transmit(dst *packet.Address, p *packet.Packet) qp.Verdict {
 		c.dropped.Add(1)
 	}
 	return qp.Lost
+}
+
+// answers marks the flow of a queue pair's acknowledgements and responses.
+// Queue pair numbers have 24 bits.
+const answers = 1 << 24
+
+// flow is the ordering key of a packet. A queue pair's requests keep their
+// order, and so do its answers; an answer does not wait behind the requests of
+// the same queue pair, or the peer's timer would run out under load.
+func flow(p *packet.Packet) uint32 {
+	if p.Op.IsRequest() {
+		return p.SrcQPN
+	}
+	return p.SrcQPN | answers
 }
 
 // class tells the link what it may do with a packet when it has no room: what
@@ -105,7 +119,9 @@ func (c *carrier) Receive(f *fabric.Frame) {
 
 // Writable implements fabric.Receiver.
 func (c *carrier) Writable(_ uint32, group uint8) {
-	c.engine.Writable(func(qpn uint32) bool { return fabric.Group(qpn) == group })
+	c.engine.Writable(func(qpn uint32) bool {
+		return fabric.Group(qpn) == group || fabric.Group(qpn|answers) == group
+	})
 }
 
 // use makes l the link for everything sent from now on; nil takes it away.

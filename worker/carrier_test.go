@@ -115,6 +115,27 @@ func TestTransmit_OnlyConnectedTrafficMayWaitForRoom(t *testing.T) {
 	}
 }
 
+func TestTransmit_AnswersDoNotWaitBehindRequests(t *testing.T) {
+	dst := &packet.Address{}
+	link := &fakeLink{}
+	k := &carrier{router: fixedRoute{dst.GID: 1}}
+	k.use(link)
+	flows := map[packet.Op]uint32{}
+	for _, op := range []packet.Op{packet.Send, packet.Write, packet.ReadRequest, packet.FetchAdd, packet.Ack, packet.ReadResponse, packet.AtomicAck} {
+		k.Transmit(dst, newPacket(op, 0))
+		flows[op] = link.last.Flow
+	}
+	if flows[packet.Send] != flows[packet.Write] || flows[packet.Write] != flows[packet.ReadRequest] || flows[packet.ReadRequest] != flows[packet.FetchAdd] {
+		t.Errorf("requests of one queue pair may overtake each other: %v", flows)
+	}
+	if flows[packet.Ack] != flows[packet.ReadResponse] || flows[packet.Ack] != flows[packet.AtomicAck] {
+		t.Errorf("answers of one queue pair may overtake each other: %v", flows)
+	}
+	if flows[packet.Ack] == flows[packet.Send] {
+		t.Error("answers wait behind requests")
+	}
+}
+
 type counted struct{ n int }
 
 func (c *counted) Release() { c.n++ }
@@ -155,7 +176,7 @@ func TestWritable_WakesTheQueuePairsOfTheGroup(t *testing.T) {
 	k.Writable(3, fabric.Group(77))
 	found := false
 	for _, qpn := range e.writable {
-		if fabric.Group(qpn) != fabric.Group(77) {
+		if fabric.Group(qpn) != fabric.Group(77) && fabric.Group(qpn|answers) != fabric.Group(77) {
 			t.Fatalf("queue pair %d is of another group", qpn)
 		}
 		found = found || qpn == 77

@@ -189,13 +189,13 @@ func startProgram(p Program, logPath string, start func(*exec.Cmd) error) (*Proc
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = time.Second
 	if err := start(cmd); err != nil {
-		file.Close()
+		_ = file.Close()
 		return nil, fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	proc := &Process{Program: p, cmd: cmd, out: out, done: make(chan struct{})}
 	go func() {
 		proc.err = cmd.Wait()
-		file.Close()
+		_ = file.Close()
 		close(proc.done)
 	}()
 	return proc, nil

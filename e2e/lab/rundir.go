@@ -35,7 +35,7 @@ func newRunDir(root, name string, exact bool) (*runDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer all.Close()
+	defer func() { _ = all.Close() }()
 	if err := sweepRunDirs(root); err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func sweepRunDirs(root string) error {
 			return err
 		}
 		err = os.RemoveAll(path)
-		lock.Close()
+		_ = lock.Close()
 		if err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (d *runDir) remove() error { return errors.Join(os.RemoveAll(d.path), d.loc
 // flock opens a lock file. The lock is held until the file is closed, by the
 // kernel if need be. Children do not inherit it.
 func flock(path string, how int) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func flock(path string, how int) (*os.File, error) {
 		}
 	}
 	if err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return f, nil

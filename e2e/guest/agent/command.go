@@ -78,7 +78,7 @@ func (c *command) closeStdin() {
 
 // feed copies standard input into the command until either ends.
 func (c *command) feed(stdin *os.File) {
-	defer stdin.Close()
+	defer func() { _ = stdin.Close() }()
 	for {
 		select {
 		case b, more := <-c.stdin:
@@ -143,10 +143,10 @@ func spawn(r *reaper, w wire.Command) (p *process, err error) {
 	defer func() {
 		for i := range child {
 			if child[i] != nil {
-				child[i].Close()
+				_ = child[i].Close()
 			}
 			if err != nil && mine[i] != nil {
-				mine[i].Close()
+				_ = mine[i].Close()
 			}
 		}
 	}()
@@ -195,7 +195,7 @@ func (p *process) wait(emit func(wire.Type, []byte)) wire.Status {
 }
 
 func pump(f *os.File, t wire.Type, emit func(wire.Type, []byte)) {
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	b := make([]byte, wire.MaxPayload)
 	for {
 		n, err := f.Read(b)

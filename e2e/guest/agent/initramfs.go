@@ -57,7 +57,7 @@ func enterRoot(disk string) error {
 	if err != nil {
 		return err
 	}
-	defer order.Close()
+	defer func() { _ = order.Close() }()
 	for s := bufio.NewScanner(order); s.Scan(); {
 		if err := loadModule("/modules/" + strings.TrimSpace(s.Text())); err != nil {
 			return err
@@ -92,7 +92,7 @@ func loadModule(path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("load %s: %w", path, err)
 	}

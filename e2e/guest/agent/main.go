@@ -80,12 +80,12 @@ func logf(format string, args ...any) {
 	if f, err := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0); err == nil {
 		// Level 4 (warning) passes the console's loglevel filter.
 		_, err = f.WriteString("<4>" + line)
-		f.Close()
+		_ = f.Close()
 		if err == nil {
 			return
 		}
 	}
-	os.Stderr.WriteString(line)
+	_, _ = os.Stderr.WriteString(line)
 }
 
 func powerOff() {

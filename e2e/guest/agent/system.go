@@ -63,7 +63,7 @@ func loopbackUp() error {
 	if err != nil {
 		return fmt.Errorf("open a socket to raise lo: %w", err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	req, err := unix.NewIfreq("lo")
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func TestFramesComeBackAsTheyWereSent(t *testing.T) {
 				got.Type, got.Stream, len(got.Payload), want.Type, want.Stream, len(want.Payload))
 		}
 	}
-	if _, err := Read(r); err != io.EOF {
+	if _, err := Read(r); !errors.Is(err, io.EOF) {
 		t.Errorf("after the last frame: %v, want io.EOF", err)
 	}
 }

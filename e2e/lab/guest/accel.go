@@ -126,8 +126,13 @@ func ProbeKVM(ctx context.Context, a *image.Artifacts) error {
 		return err
 	}
 	done := make(chan struct{})
-	var exit error
-	go func() { exit = cmd.Wait(); close(done) }()
+	exit := errors.New("exit status 0")
+	go func() {
+		defer close(done)
+		if err := cmd.Wait(); err != nil {
+			exit = err
+		}
+	}()
 	defer func() {
 		// An error means that it has ended already.
 		_ = cmd.Process.Kill()
@@ -144,7 +149,7 @@ func ProbeKVM(ctx context.Context, a *image.Artifacts) error {
 		if out.has(wire.ProbeMarker) {
 			return nil
 		}
-		return fmt.Errorf("QEMU ended (%v): %s", exit, out.lastLine())
+		return fmt.Errorf("QEMU ended: %s (%w)", out.lastLine(), exit)
 	case <-timeout.C:
 		return fmt.Errorf("the guest's kernel does not come up within %v", probePatience)
 	case <-ctx.Done():

@@ -81,15 +81,15 @@ func dialOnce(ctx context.Context, socket string) (*Client, error) {
 	c := &Client{conn: conn, streams: map[uint32]*Command{}}
 	ctx, cancel := context.WithTimeout(ctx, helloPatience)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	in := bufio.NewReaderSize(conn, wire.MaxPayload)
 	info, err := c.greet(in)
 	if !stop() || err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, errors.Join(ctx.Err(), err)
 	}
 	if err := json.Unmarshal(info, &c.Info); err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, fmt.Errorf("the agent's welcome: %w", err)
 	}
 	go c.receive(in)
@@ -158,7 +158,7 @@ func (c *Client) fail(err error) {
 	for _, s := range open {
 		s.finish(wire.Status{Code: -1}, err)
 	}
-	c.conn.Close()
+	_ = c.conn.Close()
 }
 
 // open registers a stream and sends its Start.

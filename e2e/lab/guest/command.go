@@ -123,7 +123,7 @@ func (c *Client) Start(ctx context.Context, cmd Cmd) (*Command, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guest command %q: %w", cmd, err)
 	}
-	go s.feed(cmd.Stdin)
+	go func() { _ = s.feed(cmd.Stdin) }()
 	go s.watch(ctx)
 	return s, nil
 }
@@ -171,7 +171,7 @@ func (s *Command) feed(r io.Reader) error {
 				break
 			}
 			if err != nil {
-				s.Signal(syscall.SIGKILL)
+				_ = s.Signal(syscall.SIGKILL)
 				s.finish(wire.Status{Code: -1}, fmt.Errorf("read what the guest's standard input should be: %w", err))
 				return err
 			}

@@ -47,9 +47,12 @@ func Start(cfg Config) (*Guest, error) {
 		return nil, err
 	}
 	for i, d := range cfg.Devices {
-		if st, err := os.Stat(d.Socket); err != nil || st.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("guest %s: device %d: no vfio-user server listens at %s (%w)", cfg.Name, i,
-				d.Socket, errors.Join(err, errNoServer))
+		st, err := os.Stat(d.Socket)
+		if err != nil {
+			return nil, fmt.Errorf("guest %s: device %d: no vfio-user server, start the worker first: %w", cfg.Name, i, err)
+		}
+		if st.Mode()&os.ModeSocket == 0 {
+			return nil, fmt.Errorf("guest %s: device %d: %s is no socket", cfg.Name, i, d.Socket)
 		}
 	}
 	q, err := cfg.commandLine()
@@ -62,18 +65,16 @@ func Start(cfg Config) (*Guest, error) {
 	}
 	g := &Guest{cfg: cfg, cmd: qemuCommand(cfg.Artifacts, q, log), log: log, born: time.Now(), done: make(chan struct{})}
 	if err := startQEMU(g.cmd); err != nil {
-		log.Close()
+		_ = log.Close()
 		return nil, fmt.Errorf("guest %s: start QEMU: %w", cfg.Name, err)
 	}
 	go func() {
 		g.exitErr = g.cmd.Wait()
-		log.Close()
+		_ = log.Close()
 		close(g.done)
 	}()
 	return g, nil
 }
-
-var errNoServer = errors.New("start the worker first")
 
 // Boot starts a guest and waits until its agent answers. A guest that does not
 // boot is killed.
@@ -245,7 +246,7 @@ func (g *Guest) Kill() {
 		<-g.done
 	}
 	if c := g.Agent(); c != nil {
-		c.Close()
+		_ = c.Close()
 	}
 }
 

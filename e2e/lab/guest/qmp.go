@@ -70,7 +70,7 @@ func DialQMP(ctx context.Context, socket string) (*QMP, error) {
 func newQMP(ctx context.Context, conn net.Conn) (*QMP, error) {
 	q := &QMP{conn: conn, waiting: map[int]chan qmpReply{}}
 	d := json.NewDecoder(conn)
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	var greeting struct {
 		QMP json.RawMessage `json:"QMP"`
 	}
@@ -79,12 +79,12 @@ func newQMP(ctx context.Context, conn net.Conn) (*QMP, error) {
 		err = errors.New("no greeting")
 	}
 	if !stop() || err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, fmt.Errorf("QMP: greeting: %w", errors.Join(context.Cause(ctx), err))
 	}
 	go q.receive(d)
 	if _, err := q.Execute(ctx, "qmp_capabilities", nil); err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, err
 	}
 	return q, nil
@@ -101,7 +101,7 @@ func (q *QMP) receive(d *json.Decoder) {
 				close(c)
 			}
 			q.mu.Unlock()
-			q.conn.Close()
+			_ = q.conn.Close()
 			return
 		}
 		q.mu.Lock()

@@ -50,7 +50,7 @@ func newKey(component string) *key {
 
 // add appends one named input. Lengths keep neighbours apart.
 func (k *key) add(name string, b []byte) *key {
-	fmt.Fprintf(k.h, "%d %s %d\n", len(name), name, len(b)) // a hash never fails
+	_, _ = fmt.Fprintf(k.h, "%d %s %d\n", len(name), name, len(b)) // a hash never fails
 	k.h.Write(b)
 	return k
 }
@@ -88,17 +88,17 @@ func (s *store) lock(ctx context.Context) (unlock func(), err error) {
 		return nil, err
 	}
 	path := filepath.Join(s.dir, "lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	for said := false; ; said = true {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { f.Close() }, nil
+			return func() { _ = f.Close() }, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			f.Close()
+			_ = f.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		if !said {
@@ -107,7 +107,7 @@ func (s *store) lock(ctx context.Context) (unlock func(), err error) {
 		select {
 		case <-time.After(500 * time.Millisecond):
 		case <-ctx.Done():
-			f.Close()
+			_ = f.Close()
 			return nil, fmt.Errorf("wait for the process that builds the lab: %w", context.Cause(ctx))
 		}
 	}
@@ -140,13 +140,13 @@ func (s *store) component(ctx context.Context, name, key string, make func(*buil
 	if err != nil {
 		return "", nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	tmp, err := os.MkdirTemp(s.dir, "tmp-"+name+"-")
 	if err != nil {
 		return "", nil, err
 	}
-	defer os.RemoveAll(tmp)
-	if err := os.Chmod(tmp, 0o755); err != nil {
+	defer func() { _ = os.RemoveAll(tmp) }()
+	if err := os.Chmod(tmp, 0o755); err != nil { //nolint:gosec // the trees in it serve other users too
 		return "", nil, err
 	}
 	start := time.Now()
@@ -232,7 +232,7 @@ func (a *Artifacts) Hold() (release func(), err error) {
 	var held []*os.File
 	release = func() {
 		for _, f := range held {
-			f.Close()
+			_ = f.Close()
 		}
 	}
 	for _, dir := range []string{filepath.Dir(a.Tree), a.Image, a.Boot} {
@@ -253,7 +253,7 @@ func (a *Artifacts) Hold() (release func(), err error) {
 func removeUnlessHeld(dir string) (removed bool, err error) {
 	f, err := os.Open(filepath.Join(dir, manifestName))
 	if err == nil {
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return false, nil

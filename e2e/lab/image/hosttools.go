@@ -91,4 +91,4 @@ func installTools(ctx context.Context, p *Progress) error {
 }
 
 // ErrNotRoot says that the lab cannot work with the rights of this process.
-var ErrNotRoot = errors.New("the guest lab needs root (chroot, name spaces, TAP devices): run this with sudo -E env \"PATH=$PATH\" ...")
+var ErrNotRoot = errors.New("the guest lab needs root (chroot, name spaces, TAP devices): run this with sudo -E")

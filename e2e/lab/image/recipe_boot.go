@@ -46,7 +46,7 @@ func compileAgent(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	out := filepath.Join(dir, "agent")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, agentPath)
 	cmd.Dir = root
@@ -90,8 +90,8 @@ func (b *build) unpackKernel(tree, vmlinuz string) error {
 		return err
 	}
 	packed := filepath.Join(b.dir, "packed")
-	defer os.Remove(packed)
-	if err := os.WriteFile(packed, data, 0o644); err != nil {
+	defer func() { _ = os.Remove(packed) }()
+	if err := os.WriteFile(packed, data, 0o644); err != nil { //nolint:gosec // a directory of this build
 		return err
 	}
 	return b.isolated(nil, b.log, "sh", "-euxc", `chroot "$1" "$2" -d -c <"$3" >"$4"`, "sh", tree, program, packed, filepath.Join(b.dir, "vmlinux"))
@@ -105,7 +105,7 @@ func initramfs(agent []byte, modules string) ([]cpioFile, error) {
 	}
 	files = append(files, cpioFile{path: "modules/order", mode: 0o644, data: order})
 	for _, name := range bytes.Fields(order) {
-		data, err := os.ReadFile(filepath.Join(modules, string(name)))
+		data, err := os.ReadFile(filepath.Join(modules, string(name))) //nolint:gosec // the image build wrote the list
 		if err != nil {
 			return nil, err
 		}

@@ -62,7 +62,7 @@ func (r *recipe) fillFromSource(b *build, base string, guest *tree, version stri
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(t.dir)
+	defer func() { _ = os.RemoveAll(t.dir) }()
 	if err := t.prepareApt(true); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (r *recipe) takeBootModules(b *build, guest *tree, version string) error {
 			return fmt.Errorf("module of the root disk: %w", err)
 		}
 		order += filepath.Base(m) + "\n"
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(m)), data, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(m)), data, 0o644); err != nil { //nolint:gosec // names of the pin file
 			return err
 		}
 	}
@@ -128,7 +128,7 @@ func (r *recipe) writeDisk(b *build, guest *tree) error {
 	if err := guest.write("etc/resolv.conf", ""); err != nil {
 		return err
 	}
-	defer os.RemoveAll(guest.dir)
+	defer func() { _ = os.RemoveAll(guest.dir) }()
 	// No journal: the file is never written to, each guest writes to a layer
 	// over it that is thrown away.
 	return b.isolated(nil, b.log, "mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0",

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -161,7 +162,7 @@ func interact(ctx context.Context, c *cobra.Command, guests []*guest.Guest) erro
 	terminal := err == nil
 	for {
 		if terminal {
-			fmt.Fprintf(c.ErrOrStderr(), "%s# ", guests[0].Name())
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "%s# ", guests[0].Name())
 		}
 		select {
 		case <-ctx.Done():
@@ -176,24 +177,29 @@ func interact(ctx context.Context, c *cobra.Command, guests []*guest.Guest) erro
 			var x *guest.ExitError
 			switch {
 			case errors.As(err, &x):
-				fmt.Fprintf(c.ErrOrStderr(), "[exit status %d]\n", x.Code)
+				_, _ = fmt.Fprintf(c.ErrOrStderr(), "[exit status %d]\n", x.Code)
 			case err != nil:
-				fmt.Fprintln(c.ErrOrStderr(), err)
+				_, _ = fmt.Fprintln(c.ErrOrStderr(), err)
 			}
 		}
 	}
 }
 
+var targetForm = regexp.MustCompile(`^([0-9]+):\s*(.*)$`)
+
 // target splits "2: command" into guest 2 and the command.
 func target(guests []*guest.Guest, line string) (*guest.Guest, string, error) {
 	line = strings.TrimSpace(line)
-	number, rest, ok := strings.Cut(line, ":")
-	n, err := strconv.Atoi(number)
-	if !ok || err != nil {
+	m := targetForm.FindStringSubmatch(line)
+	if m == nil {
 		return guests[0], line, nil
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		return nil, "", err
 	}
 	if n < 1 || n > len(guests) {
 		return nil, "", fmt.Errorf("no guest %d, there are %d", n, len(guests))
 	}
-	return guests[n-1], strings.TrimSpace(rest), nil
+	return guests[n-1], m[2], nil
 }

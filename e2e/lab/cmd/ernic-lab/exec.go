@@ -92,15 +92,15 @@ func freeLine(ctx context.Context, name string) (*guest.Client, func(), error) {
 			}
 			err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 			if errors.Is(err, unix.EWOULDBLOCK) {
-				lock.Close()
+				_ = lock.Close()
 				continue
 			}
 			client, err := guest.Dial(ctx, found[0])
 			if err != nil {
-				lock.Close()
+				_ = lock.Close()
 				return nil, nil, fmt.Errorf("guest %s: %w", name, err)
 			}
-			return client, func() { client.Close(); lock.Close() }, nil
+			return client, func() { _, _ = client.Close(), lock.Close() }, nil
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):

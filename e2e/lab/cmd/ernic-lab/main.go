@@ -73,7 +73,7 @@ func asRoot(run func(*cobra.Command, []string) error) func(*cobra.Command, []str
 		}
 		fmt.Fprintf(os.Stderr, "ernic-lab: this step needs root, using sudo: ernic-lab %s\n", c.Name())
 		argv := append([]string{"sudo", "-E", "env", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), self}, os.Args[1:]...)
-		return syscall.Exec(sudo, argv, os.Environ())
+		return syscall.Exec(sudo, argv, os.Environ()) //nolint:gosec // the same program with the same arguments
 	}
 }
 

@@ -48,7 +48,7 @@ that this machine's apt uses, or from ` + image.MirrorVariable + `.`,
 func printVersions(w io.Writer, versions map[string]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, name := range slices.Sorted(maps.Keys(versions)) {
-		fmt.Fprintf(t, "%s\t%s\n", name, versions[name])
+		_, _ = fmt.Fprintf(t, "%s\t%s\n", name, versions[name])
 	}
 	return t.Flush()
 }
@@ -65,7 +65,7 @@ func doctorCommand() *cobra.Command {
 				if !ok {
 					mark, failed = "MISSING ", true
 				}
-				fmt.Fprintln(c.OutOrStdout(), mark+fmt.Sprintf(format, args...))
+				_, _ = fmt.Fprintln(c.OutOrStdout(), mark+fmt.Sprintf(format, args...))
 			}
 			say(os.Geteuid() == 0, "root rights (the lab needs chroot, name spaces and TAP devices)")
 			pkgs := image.MissingTools()
@@ -84,10 +84,10 @@ func doctorCommand() *cobra.Command {
 			}
 			for _, l := range list {
 				if l.Manifest == nil {
-					fmt.Fprintf(c.OutOrStdout(), "cache   %s: incomplete\n", l.Dir)
+					_, _ = fmt.Fprintf(c.OutOrStdout(), "cache   %s: incomplete\n", l.Dir)
 					continue
 				}
-				fmt.Fprintf(c.OutOrStdout(), "cache   %s: built %s\n", l.Dir, l.Manifest.Built.Local().Format(time.DateTime))
+				_, _ = fmt.Fprintf(c.OutOrStdout(), "cache   %s: built %s\n", l.Dir, l.Manifest.Built.Local().Format(time.DateTime))
 			}
 			if failed {
 				return exitCode(1)
@@ -104,9 +104,9 @@ func doctorAccel(c *cobra.Command) error {
 		return err
 	}
 	if err := guest.ProbeKVM(c.Context(), a); err != nil {
-		fmt.Fprintf(c.OutOrStdout(), "note    KVM: %v; guests run under software emulation (TCG)\n", err)
+		_, _ = fmt.Fprintf(c.OutOrStdout(), "note    KVM: %v; guests run under software emulation (TCG)\n", err)
 	} else {
-		fmt.Fprintln(c.OutOrStdout(), "ok      KVM boots the guests' kernel")
+		_, _ = fmt.Fprintln(c.OutOrStdout(), "ok      KVM boots the guests' kernel")
 	}
 	return printVersions(c.OutOrStdout(), a.Versions)
 }
@@ -143,7 +143,7 @@ func cleanCommand() *cobra.Command {
 		RunE: asRoot(func(c *cobra.Command, _ []string) error {
 			removed, err := image.Clean(c.Context(), progress(c.ErrOrStderr(), false), !stale)
 			for _, d := range removed {
-				fmt.Fprintln(c.OutOrStdout(), "removed", d)
+				_, _ = fmt.Fprintln(c.OutOrStdout(), "removed", d)
 			}
 			return err
 		}),

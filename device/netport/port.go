@@ -38,31 +38,23 @@ type Port interface {
 	Close() error
 }
 
-// Batch is a set of receive buffers, made once per receiving goroutine.
-type Batch struct {
-	bufs   [][]byte
-	frames [][]byte
+// Offloader is a Port that also takes frames that are not finished, and hands out
+// such frames.
+type Offloader interface {
+	Port
+
+	// SendOffload is Send of a frame with work left in it. A frame to be cut may
+	// have MaxOffload bytes.
+	SendOffload(q int, frame []byte, o *Offload) error
 }
 
-// NewBatch returns a batch of n buffers of size bytes each. A frame that does
-// not fit is cut by the port; size must leave room to tell an oversized frame.
-func NewBatch(n, size int) *Batch {
-	b := &Batch{bufs: make([][]byte, n), frames: make([][]byte, n)}
-	mem := make([]byte, n*size)
-	for i := range b.bufs {
-		b.bufs[i] = mem[i*size : (i+1)*size : (i+1)*size]
-	}
-	return b
+// Carrier is a Port that knows whether its wire is there. Any other port is up
+// until it is closed.
+type Carrier interface {
+	Port
+
+	// Watch calls changed with the state there is, and again with every change,
+	// one call at a time, until Close. why says what is missing, "" when up. It
+	// is called once.
+	Watch(changed func(up bool, why string))
 }
-
-// Len returns the number of buffers.
-func (b *Batch) Len() int { return len(b.bufs) }
-
-// Buffer returns buffer i for a port to fill.
-func (b *Batch) Buffer(i int) []byte { return b.bufs[i] }
-
-// SetLen says that buffer i holds a frame of n bytes.
-func (b *Batch) SetLen(i, n int) { b.frames[i] = b.bufs[i][:n] }
-
-// Frame returns received frame i.
-func (b *Batch) Frame(i int) []byte { return b.frames[i] }

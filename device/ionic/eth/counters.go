@@ -111,30 +111,32 @@ func priority(f []byte) (pri uint8, tagged bool) {
 	return 0, false
 }
 
-// transmitted counts a frame that left.
-func (s *shard) transmitted(f []byte, c castClass) {
-	n := wireLen(len(f))
-	s.lif[abi.TxUcastBytes+2*abi.LIFStat(c)].Add(uint64(len(f)))
-	s.lif[abi.TxUcastPackets+2*abi.LIFStat(c)].Add(1)
-	s.port[abi.FramesTxUnicast+abi.PortStat(c)].Add(1)
-	s.port[abi.OctetsTxOK].Add(uint64(n))
-	s.port[abi.FramesTx64+abi.SizeBucket(n)].Add(1)
+// transmitted counts times frames of size bytes each that left. f is the start of
+// one.
+func (s *shard) transmitted(f []byte, size int, c castClass, times uint64) {
+	n := wireLen(size)
+	s.lif[abi.TxUcastBytes+2*abi.LIFStat(c)].Add(uint64(size) * times)
+	s.lif[abi.TxUcastPackets+2*abi.LIFStat(c)].Add(times)
+	s.port[abi.FramesTxUnicast+abi.PortStat(c)].Add(times)
+	s.port[abi.OctetsTxOK].Add(uint64(n) * times)
+	s.port[abi.FramesTx64+abi.SizeBucket(n)].Add(times)
 	pri, tagged := priority(f)
-	s.port[abi.FramesTxPri0+abi.PortStat(pri)].Add(1)
+	s.port[abi.FramesTxPri0+abi.PortStat(pri)].Add(times)
 	if tagged {
-		s.port[abi.FramesTxVLAN].Add(1)
+		s.port[abi.FramesTxVLAN].Add(times)
 	}
 }
 
-// transmitRefused counts a frame that the port did not take.
-func (s *shard) transmitRefused(f []byte, c castClass) {
-	s.lif[abi.TxUcastDropBytes+2*abi.LIFStat(c)].Add(uint64(len(f)))
-	s.lif[abi.TxUcastDropPackets+2*abi.LIFStat(c)].Add(1)
+// transmitRefused counts times frames of size bytes each that the port did not
+// take.
+func (s *shard) transmitRefused(size int, c castClass, times uint64) {
+	s.lif[abi.TxUcastDropBytes+2*abi.LIFStat(c)].Add(uint64(size) * times)
+	s.lif[abi.TxUcastDropPackets+2*abi.LIFStat(c)].Add(times)
 }
 
-// arrived counts a good frame at the port.
-func (s *shard) arrived(f []byte, c castClass) {
-	n := wireLen(len(f))
+// arrived counts a good frame of size bytes at the port. f is its start.
+func (s *shard) arrived(f []byte, size int, c castClass) {
+	n := wireLen(size)
 	s.port[abi.FramesRxUnicast+abi.PortStat(c)].Add(1)
 	s.port[abi.OctetsRxOK].Add(uint64(n))
 	s.port[abi.FramesRx64+abi.SizeBucket(n)].Add(1)
@@ -145,19 +147,20 @@ func (s *shard) arrived(f []byte, c castClass) {
 	}
 }
 
-// tooLong counts a frame over the port's maximum; the MAC drops it.
-func (s *shard) tooLong(f []byte) {
+// tooLong counts a frame of size bytes, over the port's maximum; the MAC drops it.
+func (s *shard) tooLong(size int) {
 	s.port[abi.FramesRxTooLong].Add(1)
 	s.port[abi.FramesRxOversized].Add(1)
 	s.port[abi.FramesRxBadAll].Add(1)
-	s.port[abi.OctetsRxAll].Add(uint64(wireLen(len(f)))) // over those of the good frames
+	s.port[abi.OctetsRxAll].Add(uint64(wireLen(size))) // over those of the good frames
 }
 
-// runt counts a frame without a whole Ethernet header.
-func (s *shard) runt(f []byte) {
+// bad counts a frame of size bytes without a whole Ethernet header, or one that is
+// not what its sender says of it.
+func (s *shard) bad(size int) {
 	s.port[abi.FramesRxBadLength].Add(1)
 	s.port[abi.FramesRxBadAll].Add(1)
-	s.port[abi.OctetsRxAll].Add(uint64(wireLen(len(f))))
+	s.port[abi.OctetsRxAll].Add(uint64(wireLen(size)))
 }
 
 // received counts a frame delivered to the guest, n bytes as delivered.

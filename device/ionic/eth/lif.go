@@ -12,6 +12,7 @@ import (
 	"github.com/ernic-dev/ernic/device/guestmem"
 	"github.com/ernic-dev/ernic/device/ionic/abi"
 	"github.com/ernic-dev/ernic/device/ionic/eth/learn"
+	"github.com/ernic-dev/ernic/device/netport"
 )
 
 // LIF is the logical interface and its port.
@@ -20,6 +21,8 @@ type LIF struct {
 	maxFrame int // bytes, without FCS
 	log      zerolog.Logger
 	observer *learn.Observer // nil without Config.Observer
+	// offloader is the port if frames may be passed on unfinished, nil otherwise.
+	offloader netport.Offloader
 
 	tx    []*txQueue
 	rx    []*rxQueue
@@ -79,13 +82,21 @@ func New(c Config) (*LIF, error) {
 		l.rx = append(l.rx, newRxQueue(l, i))
 	}
 	l.admin.wake = make(chan struct{}, 1)
-	l.ctl.port.linkUp = c.Port != nil
+	if c.Offload&(abi.FeatureTxCsum|abi.FeatureTSO|abi.FeatureTSOIPv6) != 0 {
+		l.offloader, _ = c.Port.(netport.Offloader)
+	}
+	carrier, watched := c.Port.(netport.Carrier)
+	l.ctl.port.wire = c.Port != nil && !watched
+	l.ctl.port.allowed = true
 	l.ctl.Lock()
 	l.deviceReset()
 	l.ctl.Unlock()
 	l.workers.Go(l.serveAdmin)
 	for q := range readers {
 		l.workers.Go(func() { l.receiveLoop(q) })
+	}
+	if watched {
+		carrier.Watch(l.setWire)
 	}
 	return l, nil
 }

@@ -9,7 +9,9 @@ import (
 // portState is the port behind the LIF. Guarded by LIF.ctl.
 type portState struct {
 	config    [abi.PortConfigSize]byte
-	linkUp    bool   // what the host says of the wire
+	wire      bool   // what the port says of the wire
+	why       string // there is none, as the port says
+	allowed   bool   // what the operator says
 	downCount uint16 // link losses since the last device reset
 	announce  int    // ticks that will announce the link state again
 }
@@ -21,9 +23,9 @@ const linkReminders = 2
 
 func (p *portState) cfg() abi.PortConfig { return abi.PortConfig(p.config[:]) }
 
-// up is the state of the link: the wire is there and the guest has not taken
-// the port down.
-func (p *portState) up() bool { return p.linkUp && p.cfg().State() != abi.PortAdminDown }
+// up is the state of the link: the wire is there and neither the operator nor the
+// guest has taken the port down.
+func (p *portState) up() bool { return p.wire && p.allowed && p.cfg().State() != abi.PortAdminDown }
 
 func (p *portState) oper() abi.PortOperStatus {
 	if p.up() {
@@ -212,12 +214,31 @@ func (l *LIF) lifStatus(b []byte) {
 	le.PutUint16(b[abi.LIFInfoLinkDownCount:], p.downCount)
 }
 
-// SetLink tells whether the wire is there. Without a port it never is.
+// SetLink is the operator's word: down takes the link down whatever the wire says,
+// up leaves it to the wire. Without a port it never is up.
 func (l *LIF) SetLink(up bool) {
 	l.ctl.Lock()
 	defer l.ctl.Unlock()
 	was := l.ctl.port.up()
-	l.ctl.port.linkUp = up && l.cfg.Port != nil
+	l.ctl.port.allowed = up
+	l.linkChanged(was)
+}
+
+// setWire is the port's word.
+func (l *LIF) setWire(up bool, why string) {
+	l.ctl.Lock()
+	defer l.ctl.Unlock()
+	p := &l.ctl.port
+	if p.wire != up || p.why != why {
+		e := l.log.Info().Str("port", l.cfg.Port.Name())
+		if up {
+			e.Msg("the carrier is up")
+		} else {
+			e.Str("reason", why).Msg("the carrier is down")
+		}
+	}
+	was := p.up()
+	p.wire, p.why = up, why
 	l.linkChanged(was)
 }
 

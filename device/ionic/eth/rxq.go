@@ -65,7 +65,7 @@ const delivered = abi.LIFStatEthEnd
 // what the completion says about the frame. The result is delivered, or the
 // counter of what went wrong. Every descriptor that is taken is completed, in
 // order: a completion out of order stops the driver's queue for good.
-func (q *rxQueue) deliver(f []byte, c *abi.RxCompletion) abi.LIFStat {
+func (q *rxQueue) deliver(f rxFrame, c *abi.RxCompletion) abi.LIFStat {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.running() {
@@ -80,7 +80,7 @@ func (q *rxQueue) deliver(f []byte, c *abi.RxCompletion) abi.LIFStat {
 	if ok {
 		c.SGs, result = q.fill(f, &d, slot)
 	}
-	c.Index, c.Len = uint16(slot), uint16(len(f))
+	c.Index, c.Len = uint16(slot), uint16(f.len())
 	if result != delivered {
 		*c = abi.RxCompletion{Status: abi.RxStatusError, Index: c.Index, Len: c.Len}
 	}
@@ -108,18 +108,17 @@ func (q *rxQueue) next() (d abi.RxDesc, ok bool) {
 
 // fill writes the frame to the descriptor's buffers, never past their ends, and
 // returns how many scatter-gather elements it used.
-func (q *rxQueue) fill(f []byte, d *abi.RxDesc, slot uint32) (sgs uint8, result abi.LIFStat) {
+func (q *rxQueue) fill(f rxFrame, d *abi.RxDesc, slot uint32) (sgs uint8, result abi.LIFStat) {
 	if d.Op > abi.RxSG || d.Len == 0 {
 		return 0, abi.RxDescDataError
 	}
-	n := min(len(f), int(d.Len))
-	if len(f) > n && (d.Op != abi.RxSG || q.sgs == 0) {
+	if f.len() > int(d.Len) && (d.Op != abi.RxSG || q.sgs == 0) {
 		return 0, abi.RxDescDataError // larger than the buffer
 	}
-	if q.mem.WriteAt(f[:n], d.Addr) != nil {
+	if !q.put(&f, d.Addr, int(d.Len)) {
 		return 0, abi.RxDMAError
 	}
-	if f = f[n:]; len(f) == 0 {
+	if f.len() == 0 {
 		return 0, delivered
 	}
 	if q.mem.ReadAt(q.sg[:], q.sgs+uint64(slot)*abi.RxSGDescSize) != nil {
@@ -130,14 +129,30 @@ func (q *rxQueue) fill(f []byte, d *abi.RxDesc, slot uint32) (sgs uint8, result 
 		if e.Len == 0 {
 			break
 		}
-		n = min(len(f), int(e.Len))
-		if q.mem.WriteAt(f[:n], e.Addr) != nil {
+		if !q.put(&f, e.Addr, int(e.Len)) {
 			return 0, abi.RxDMAError
 		}
 		sgs++
-		if f = f[n:]; len(f) == 0 {
+		if f.len() == 0 {
 			return sgs, delivered
 		}
 	}
 	return 0, abi.RxDescDataError
+}
+
+// put moves up to n bytes from the front of the frame to guest memory.
+func (q *rxQueue) put(f *rxFrame, addr uint64, n int) bool {
+	for _, part := range [...]*[]byte{&f.head, &f.body} {
+		k := min(len(*part), n)
+		if k == 0 {
+			continue
+		}
+		if q.mem.WriteAt((*part)[:k], addr) != nil {
+			return false
+		}
+		*part = (*part)[k:]
+		addr += uint64(k)
+		n -= k
+	}
+	return true
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ernic-dev/ernic/device/ionic/abi"
 	"github.com/ernic-dev/ernic/device/ionic/eth/flow"
+	"github.com/ernic-dev/ernic/device/ionic/eth/gso"
 )
 
 // The driver cuts a TCP packet itself: each descriptor with its elements is one
@@ -14,9 +15,8 @@ import (
 // payload only, the last has EOT. The device repeats the headers with the fields
 // that change.
 
-// maxTSOHeader is the longest header chain: Ethernet, tag, IPv6 with extensions
-// or IPv4 with options, TCP with options.
-const maxTSOHeader = 256
+// maxTSOHeader is the longest header chain.
+const maxTSOHeader = gso.MaxHeader
 
 // tsoState is the chain under way.
 type tsoState struct {
@@ -25,6 +25,8 @@ type tsoState struct {
 	n       int  // header bytes
 	segs    uint16
 	payload uint32 // bytes sent so far
+	len     int    // bytes of the whole packet so far, when it is joined
+	size    int    // payload of every segment but the last, when it is joined
 	header  [maxTSOHeader]byte
 }
 
@@ -41,6 +43,7 @@ func (q *txQueue) segment(d *abi.TxDesc, slot uint32) {
 	first, last := d.Flags&abi.TxFlagSOT != 0, d.Flags&abi.TxFlagEOT != 0
 	if first {
 		t.open, t.bad, t.n, t.segs, t.payload = true, false, int(d.CsumStart), 0, 0
+		t.len, t.size = 0, int(d.CsumOffset)
 	}
 	if !t.open || q.lif.cfg.Offload&abi.FeatureTSO == 0 {
 		q.count.lif[abi.TxDescDataError].Add(1)
@@ -48,7 +51,13 @@ func (q *txQueue) segment(d *abi.TxDesc, slot uint32) {
 		return
 	}
 	if !t.bad {
-		if why := q.tsoFrame(d, slot, first, last); why != 0 {
+		why := abi.LIFStat(0)
+		if q.lif.offloader != nil {
+			why = q.join(d, slot, first, last)
+		} else {
+			why = q.tsoFrame(d, slot, first, last)
+		}
+		if why != 0 {
 			q.count.lif[why].Add(1)
 			t.bad = true
 		}
@@ -98,21 +107,12 @@ func finishSegment(f []byte, t *tsoState, first, last bool) bool {
 	if i.IP == 0 || i.Proto != flow.ProtoTCP || !i.Ports || i.L4+20 > t.n {
 		return false
 	}
-	ip := f[i.L3:]
-	switch i.IP {
-	case 4:
-		if len(ip) > 0xffff {
-			return false
-		}
-		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	if i.IP == 4 {
+		ip := f[i.L3:]
 		binary.BigEndian.PutUint16(ip[4:], binary.BigEndian.Uint16(ip[4:])+t.segs)
-		ip[10], ip[11] = 0, 0
-		binary.LittleEndian.PutUint16(ip[10:], ^flow.Sum(ip[:i.L4-i.L3]))
-	case 6:
-		if len(ip)-40 > 0xffff {
-			return false
-		}
-		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40))
+	}
+	if !gso.FinishIP(f, &i, len(f)) {
+		return false
 	}
 	tcp := f[i.L4:]
 	binary.BigEndian.PutUint32(tcp[4:], binary.BigEndian.Uint32(tcp[4:])+t.payload)
@@ -124,7 +124,6 @@ func finishSegment(f []byte, t *tsoState, first, last bool) bool {
 	}
 	var length [2]byte
 	binary.BigEndian.PutUint16(length[:], uint16(len(tcp)))
-	sum := uint32(flow.Sum(tcp)) + uint32(flow.Sum(length[:]))
-	binary.LittleEndian.PutUint16(tcp[16:], ^uint16(sum>>16+sum&0xffff))
+	binary.LittleEndian.PutUint16(tcp[16:], ^flow.Add(flow.Sum(tcp), flow.Sum(length[:])))
 	return true
 }

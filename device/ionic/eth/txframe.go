@@ -5,6 +5,7 @@ package eth
 import (
 	"github.com/ernic-dev/ernic/device/ionic/abi"
 	"github.com/ernic-dev/ernic/device/ionic/eth/flow"
+	"github.com/ernic-dev/ernic/device/netport"
 )
 
 // transmit gathers and sends the frame of one descriptor. Whatever goes wrong is
@@ -19,18 +20,28 @@ func (q *txQueue) transmit(d *abi.TxDesc, slot uint32) {
 		q.count.lif[abi.TxDescDataError].Add(1)
 		return
 	}
-	n, why := q.gather(d, slot, q.frame[txHeadroom:])
+	n, why := q.gather(d, slot, q.frame[txHeadroom:][:q.lif.maxFrame])
 	if why != 0 {
 		q.count.lif[why].Add(1)
 		return
 	}
 	f := q.frame[txHeadroom : txHeadroom+n]
-	if n < flow.EthHeader ||
-		d.Op == abi.TxCsumPartial && !flow.FillChecksum(f, int(d.CsumStart), int(d.CsumOffset)) {
+	if n < flow.EthHeader || d.Op == abi.TxCsumPartial && !q.checksum(f, d) {
 		q.count.lif[abi.TxDescDataError].Add(1)
 		return
 	}
 	q.send(n, d)
+}
+
+// checksum does what CHECKSUM_PARTIAL asks for, or leaves it to whoever needs the
+// frame finished. It reports whether the checksum lies in the frame.
+func (q *txQueue) checksum(f []byte, d *abi.TxDesc) bool {
+	start, offset := int(d.CsumStart), int(d.CsumOffset)
+	if q.lif.offloader == nil || (start|offset)%2 != 0 {
+		return flow.FillChecksum(f, start, offset)
+	}
+	q.offload = netport.Offload{Checksum: true, CsumStart: d.CsumStart, CsumOffset: d.CsumOffset}
+	return start+offset+2 <= len(f)
 }
 
 // gather copies the buffers of a descriptor to dst and returns the number of
@@ -70,22 +81,59 @@ func (q *txQueue) append(dst []byte, n int, addr uint64, size uint16) (int, abi.
 }
 
 // send passes on the n bytes behind the headroom, with the descriptor's tag
-// inserted.
+// inserted and q.offload's work left in them.
 func (q *txQueue) send(n int, d *abi.TxDesc) {
 	f := q.frame[txHeadroom : txHeadroom+n]
+	o := q.offload
+	q.offload = netport.Offload{}
 	if d.Flags&abi.TxFlagVLAN != 0 {
 		f = q.frame[:txHeadroom+n]
 		copy(f[0:12], f[txHeadroom:txHeadroom+12])
 		f[12], f[13] = flow.TypeVLAN>>8, flow.TypeVLAN&0xff
 		f[14], f[15] = byte(d.VLAN>>8), byte(d.VLAN)
+		if !o.None() {
+			o.CsumStart += tagLen
+		}
 	}
+	q.pass(f, &o)
+}
+
+// pass gives a frame to the port and counts it.
+func (q *txQueue) pass(f []byte, o *netport.Offload) {
 	l := q.lif
 	c := classOf(f)
-	if l.cfg.Port != nil && (!l.view.Load().up || l.cfg.Port.Send(q.index, f) != nil) {
-		q.count.transmitRefused(f, c)
+	sent := true
+	switch {
+	case l.cfg.Port == nil:
+	case !l.view.Load().up:
+		sent = false
+	case o.None():
+		sent = l.cfg.Port.Send(q.index, f) == nil
+	default:
+		q.handed = *o // what an interface's method is given must not be on the stack
+		sent = l.offloader.SendOffload(q.index, f, &q.handed) == nil
+	}
+	// A packet that is cut on its way is as many frames on the wire.
+	size, rest, times := len(f), 0, uint64(1)
+	if o.Segment != netport.SegmentNone {
+		header := q.tso.n + len(f) - q.tso.len
+		payload := len(f) - header
+		size, times, rest = header+int(o.Size), uint64(payload/int(o.Size)), payload%int(o.Size)
+		if rest > 0 {
+			rest += header
+		}
+	}
+	if !sent {
+		q.count.transmitRefused(size, c, times)
+		if rest > 0 {
+			q.count.transmitRefused(rest, c, 1)
+		}
 		return
 	}
-	q.count.transmitted(f, c)
+	q.count.transmitted(f, size, c, times)
+	if rest > 0 {
+		q.count.transmitted(f, rest, c, 1)
+	}
 	if l.observer != nil {
 		i := flow.Parse(f)
 		l.observer.Frame(f, &i, l.own.Load())

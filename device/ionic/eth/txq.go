@@ -7,6 +7,7 @@ import (
 
 	"github.com/ernic-dev/ernic/device/guestmem"
 	"github.com/ernic-dev/ernic/device/ionic/abi"
+	"github.com/ernic-dev/ernic/device/netport"
 )
 
 // txBurst bounds the descriptors taken under the queue's lock at once, and so
@@ -30,6 +31,9 @@ type txQueue struct {
 	sg     [abi.TxSGDescSize]byte
 	frame  []byte // txHeadroom, then the frame as the guest wrote it
 	tso    tsoState
+	// offload is the work left in the frame at hand, handed what the port sees
+	// of it.
+	offload, handed netport.Offload
 }
 
 // txHeadroom is room in front of a frame for a VLAN tag.
@@ -75,7 +79,11 @@ func (q *txQueue) init(c *abi.QInit, mem *guestmem.Space) {
 	}
 	q.tso = tsoState{}
 	if q.frame == nil {
-		q.frame = make([]byte, txHeadroom+q.lif.maxFrame)
+		size := q.lif.maxFrame
+		if q.lif.offloader != nil {
+			size = max(size, netport.MaxOffload-txHeadroom)
+		}
+		q.frame = make([]byte, txHeadroom+size)
 	}
 	if !q.started {
 		q.started = true

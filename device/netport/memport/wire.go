@@ -26,10 +26,16 @@ type End struct {
 type queue struct {
 	mu     sync.Mutex
 	ready  sync.Cond
-	ring   [Depth][]byte
+	ring   [Depth]slot
 	head   int // next frame to receive
 	n      int
 	closed bool
+}
+
+// slot is one frame under way.
+type slot struct {
+	frame   []byte
+	offload netport.Offload
 }
 
 // Pair returns the two ends of a wire with the given number of queues.
@@ -55,7 +61,17 @@ func (e *End) Name() string { return e.name }
 func (e *End) Queues() int { return len(e.in) }
 
 // Send implements [netport.Port].
-func (e *End) Send(q int, frame []byte) error {
+func (e *End) Send(q int, frame []byte) error { return e.send(q, frame, netport.Offload{}) }
+
+// Offloading is an end that is a [netport.Offloader].
+type Offloading struct{ *End }
+
+// SendOffload implements [netport.Offloader].
+func (e Offloading) SendOffload(q int, frame []byte, o *netport.Offload) error {
+	return e.send(q, frame, *o)
+}
+
+func (e *End) send(q int, frame []byte, o netport.Offload) error {
 	k := e.out[q%len(e.out)]
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -65,8 +81,8 @@ func (e *End) Send(q int, frame []byte) error {
 	if k.n == Depth {
 		return netport.ErrFull
 	}
-	slot := &k.ring[(k.head+k.n)%Depth]
-	*slot = append((*slot)[:0], frame...)
+	s := &k.ring[(k.head+k.n)%Depth]
+	s.frame, s.offload = append(s.frame[:0], frame...), o
 	k.n++
 	k.ready.Signal()
 	return nil
@@ -85,7 +101,8 @@ func (e *End) Receive(q int, b *netport.Batch) (int, error) {
 	}
 	n := min(k.n, b.Len())
 	for i := range n {
-		b.SetLen(i, copy(b.Buffer(i), k.ring[k.head]))
+		s := &k.ring[k.head]
+		b.Set(i, b.Buffer(i)[:copy(b.Buffer(i), s.frame)], s.offload)
 		k.head = (k.head + 1) % Depth
 		k.n--
 	}

@@ -39,6 +39,13 @@ func fold(s, c uint64) uint16 {
 	return uint16(s)
 }
 
+// Add returns the one's-complement sum of two sums. Bytes behind an even number of
+// bytes may be summed apart from these.
+func Add(a, b uint16) uint16 {
+	s := uint32(a) + uint32(b)
+	return uint16(s>>16 + s&0xffff)
+}
+
 // FillChecksum does what CHECKSUM_PARTIAL asks for: it sums f from start to the
 // end, the pseudo header's sum that stands in the checksum field included, and
 // stores the complement at start+offset, 0 as 0xffff. It reports whether both

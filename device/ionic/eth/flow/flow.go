@@ -136,6 +136,10 @@ func (i *Info) transport(f []byte, off int) {
 // Source returns the source IP address bytes, nil if the frame is not IP.
 func (i *Info) Source(f []byte) []byte { return f[i.addrs : i.addrs+i.addrLen] }
 
+// Addresses returns the source and the destination IP address, one behind the
+// other, nil if the frame is not IP.
+func (i *Info) Addresses(f []byte) []byte { return f[i.addrs : i.addrs+2*i.addrLen] }
+
 // PktType returns the packet type of a receive completion.
 func (i *Info) PktType() abi.PktType {
 	switch {

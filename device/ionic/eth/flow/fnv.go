@@ -17,7 +17,7 @@ func (i *Info) FNV(f []byte) uint32 {
 	if i.IP == 0 {
 		return fnvAdd(h, f[:min(12, len(f))])
 	}
-	h = fnvAdd(h, f[i.addrs:i.addrs+2*i.addrLen])
+	h = fnvAdd(h, i.Addresses(f))
 	h = (h ^ uint32(i.Proto)) * fnvPrime
 	if i.Ports {
 		h = fnvAdd(h, f[i.L4:i.L4+4])

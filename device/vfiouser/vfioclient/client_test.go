@@ -43,16 +43,22 @@ func socketPair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
 	return out[0], out[1]
 }
 
-// next reads one message of the client.
-func (p *peer) next() (header, []byte) {
-	p.t.Helper()
+// read reads one message of the client.
+func (p *peer) read() (header, []byte, error) {
 	head := make([]byte, headerSize)
 	if _, err := io.ReadFull(p.conn, head); err != nil {
-		p.t.Fatalf("read from client: %v", err)
+		return header{}, nil, err
 	}
 	h := parseHeader(head)
 	payload := make([]byte, h.size-headerSize)
-	if _, err := io.ReadFull(p.conn, payload); err != nil {
+	_, err := io.ReadFull(p.conn, payload)
+	return h, payload, err
+}
+
+func (p *peer) next() (header, []byte) {
+	p.t.Helper()
+	h, payload, err := p.read()
+	if err != nil {
 		p.t.Fatalf("read from client: %v", err)
 	}
 	return h, payload
@@ -64,13 +70,18 @@ func message(id, cmd uint16, flags, errno uint32, payload []byte) []byte {
 	return b
 }
 
-func (p *peer) send(b []byte, fds ...int) {
-	p.t.Helper()
+func (p *peer) write(b []byte, fds ...int) error {
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	if _, _, err := p.conn.WriteMsgUnix(b, rights, nil); err != nil {
+	_, _, err := p.conn.WriteMsgUnix(b, rights, nil)
+	return err
+}
+
+func (p *peer) send(b []byte, fds ...int) {
+	p.t.Helper()
+	if err := p.write(b, fds...); err != nil {
 		p.t.Fatalf("write to client: %v", err)
 	}
 }
@@ -153,12 +164,12 @@ func TestServerMistakesEndTheSession(t *testing.T) {
 	}{
 		"answer to a posted write": {
 			func(c *Client) error { return errors.Join(c.PostRegion(0, 0, make([]byte, 8)), read(c)) },
-			func(p *peer) { answer(p, flagReply, 0, nil); p.next() },
+			func(p *peer) { answer(p, flagReply, 0, nil) },
 			"answered posted message",
 		},
 		"error answer to a posted write": {
 			func(c *Client) error { return errors.Join(c.PostRegion(0, 0, make([]byte, 8)), read(c)) },
-			func(p *peer) { answer(p, flagReply|flagError, 22, nil); p.next() },
+			func(p *peer) { answer(p, flagReply|flagError, 22, nil) },
 			"answered posted message",
 		},
 		"reply twice": {

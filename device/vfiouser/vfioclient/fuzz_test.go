@@ -55,11 +55,12 @@ func FuzzServerStream(f *testing.F) {
 				server.write(message(h.id, h.cmd, flagReply, 0, []byte(goodVersion)))
 			}
 		}()
-		c, err := New(conns[0], Options{Timeout: 50 * time.Millisecond, Windows: []Window{{Size: pageSize}}})
+		c, err := New(conns[0], Options{Windows: []Window{{Size: pageSize}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
+		c.timeout = 50 * time.Millisecond
 		asked := make(chan struct{})
 		go func() {
 			defer close(asked)

@@ -62,7 +62,7 @@ func parseIdentity(lif []byte) (Identity, error) {
 	case !powers:
 		return id, fmt.Errorf("verbs: %d queue pairs and %d completion queues are not powers of two: ids would land on the wrong engine",
 			id.SQ.Count, id.CQ.Count)
-	case id.UDMAShift < 1 || 1<<id.UDMAShift > min(id.SQ.Count, id.CQ.Count)/2:
+	case id.UDMAShift < 1 || int(id.UDMAShift) >= bits.Len32(min(id.SQ.Count, id.CQ.Count)/2):
 		return id, fmt.Errorf("verbs: udma_shift %d does not fit", id.UDMAShift)
 	case id.Version < 2 && id.QPOpcodes <= 10:
 		return id, fmt.Errorf("verbs: the provider refuses %d opcodes of version %d", id.QPOpcodes, id.Version)

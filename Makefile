@@ -10,9 +10,8 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/ernic-dev/ernic/cmd/internal/cli.version=$(VERSION)
 
-# Packages that need no guest, and those that boot real ones.
-GUEST_PKGS := ./e2e/guesttest/...
-UNIT_PKGS   = $(shell go list ./... | grep -v /e2e/guesttest)
+# Packages that boot real guests; all others need none.
+UNIT_PKGS = $(shell go list ./... | grep -v -e /e2e/guesttest -e /e2e/lab/selftest)
 
 .PHONY: help
 help: ## list the targets
@@ -35,8 +34,13 @@ unit: ## unit and in-process tests with the race detector; fuzz seeds run too
 	CGO_ENABLED=1 go test -race -timeout 20m $(UNIT_PKGS)
 
 .PHONY: guest
-guest: build ## tests in real guests (QEMU, upstream ionic driver, stock rdma-core)
-	go test -count=1 -timeout 40m -v $(GUEST_PKGS) -args -bin $(CURDIR)/bin
+guest: build lab ## tests in real guests (QEMU, upstream ionic driver, stock rdma-core)
+	go test -count=1 -timeout 10m ./e2e/lab/selftest
+	go test -count=1 -timeout 30m -v ./e2e/guesttest -args -bin $(CURDIR)/bin
+
+.PHONY: lab
+lab: ## build what guests boot from, unless it is there (minutes the first time)
+	go run ./e2e/lab/cmd/ernic-lab prepare
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) $(BUF) ## golangci-lint, buf lint

@@ -196,6 +196,36 @@ func TestStep_DoesABoundedShare(t *testing.T) {
 	}
 }
 
+func TestStep_WaitingForTheLinkDoesNotSpin(t *testing.T) {
+	w, a, b := pair(t, qp.RC, plain)
+	b.full = true
+	for i := range 3 {
+		b.q.Deliver(fromPeer(packet.FetchAdd, uint32(i), 0, nil))
+	}
+	if b.step() {
+		t.Error("a Step whose answer waits for the link wants another at once")
+	}
+	b.q.Deliver(fromPeer(packet.FetchAdd, 3, 0, nil)) // stays in the inbox
+	if b.step() {
+		t.Error("requests behind a waiting answer make Step spin")
+	}
+	b.full = false
+	for b.step() {
+	}
+	if n := b.count[qp.RxPackets]; n != 4 {
+		t.Errorf("%d of 4 requests were executed", n)
+	}
+	a.full = true
+	a.post(qp.SendWork{Op: qp.OpWrite, RemoteVA: 0x10000, RKey: 1}, 1, 0x10000, 8)
+	a.post(qp.SendWork{Op: qp.OpWrite, RemoteVA: 0x10000, RKey: 1}, 1, 0x10000, 8)
+	if a.step() {
+		t.Error("a requester that waits for the link spins")
+	}
+	for len(w.wire) > 0 {
+		w.drop(0)
+	}
+}
+
 func TestStep_IdleIsQuiet(t *testing.T) {
 	w, a, b := pair(t, qp.RC, plain)
 	a.post(qp.SendWork{Op: qp.OpWrite, RemoteVA: 0x10000, RKey: 1}, 1, 0x10000, 8)

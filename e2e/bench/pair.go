@@ -119,16 +119,15 @@ func (p *pair) await(ctx context.Context, s *side) (int, error) {
 				return 0, err
 			}
 		}
-		p.idle(spins)
+		p.idle()
 	}
 }
 
 // idle gives the CPU to whoever needs it: with fewer CPUs than busy processes, a
 // guest that polls holds up the worker that it waits for.
-func (p *pair) idle(spins int) {
-	if p.spin {
-		runtime.Gosched()
-		return
+func (p *pair) idle() {
+	runtime.Gosched()
+	if !p.spin {
+		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // cannot fail
 	}
-	unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }

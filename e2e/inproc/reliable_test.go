@@ -330,11 +330,10 @@ func bothWays(t *testing.T, a, b *end) {
 	qa, qb := connected(a, b, verbs.RC, verbs.ConnectOptions{})
 	const n, size = 40, 100 << 10
 	type side struct {
-		e        *end
-		qp       *verbs.QP
-		out, in  *verbs.MR
-		peer     *verbs.MR
-		finished int
+		e       *end
+		qp      *verbs.QP
+		out, in *verbs.MR
+		peer    *verbs.MR
 	}
 	sides := []*side{{e: a, qp: qa}, {e: b, qp: qb}}
 	for _, s := range sides {

@@ -150,7 +150,7 @@ func (d *Device) serviceCompletions() (n int) {
 		copy(comp[:], q.comp.Bytes()[at:])
 		index := int(le.Uint16(comp[2:]))
 		if index != q.tail || q.tail == q.head {
-			d.gone("admin completion %d names slot %d, the oldest posted is %d: the kernel would retire the wrong commands or loop for ever",
+			d.fault("admin completion %d names slot %d, the oldest posted is %d: the kernel would retire the wrong commands or loop for ever",
 				q.compHead, index, q.tail)
 			return n
 		}
@@ -222,12 +222,12 @@ func (d *Device) serviceNotify() (n int) {
 			return n
 		}
 		if eid != q.lastEID+1 {
-			d.gone("event id %d follows %d", eid, q.lastEID)
+			d.fault("event id %d follows %d", eid, q.lastEID)
 			return n
 		}
 		e := Event{EID: eid, Code: le.Uint16(q.ring.Bytes()[at+8:])}
 		if e.Code != 1 && e.Code != 2 {
-			d.gone("event %d has code %d, at which the kernel warns", eid, e.Code)
+			d.fault("event %d has code %d, at which the kernel warns", eid, e.Code)
 		}
 		q.lastEID = eid
 		q.events = append(q.events, e)

@@ -75,6 +75,9 @@ func (d *Device) gone(format string, args ...any) error {
 	return err
 }
 
+// fault ends the device with a mistake that it made.
+func (d *Device) fault(format string, args ...any) { d.Fail(fmt.Errorf("driver: "+format, args...)) }
+
 // Fail records why the device is of no use any more; the first reason stays.
 // The RDMA half reports wedged queues through it.
 func (d *Device) Fail(err error) {

@@ -148,7 +148,7 @@ func (q *rxQueue) next() (Packet, bool) {
 	}
 	c := q.comp.Bytes()[at : at+compSize]
 	if index := int(le.Uint16(c[2:])); index != q.tail || q.tail == q.head {
-		q.p.d.gone("receive queue %d: completion of slot %d, the oldest posted is %d: the kernel would stop on it for ever",
+		q.p.d.fault("receive queue %d: completion of slot %d, the oldest posted is %d: the kernel would stop on it for ever",
 			q.p.index, index, q.tail)
 		return Packet{}, false
 	}
@@ -163,13 +163,13 @@ func (q *rxQueue) next() (Packet, bool) {
 	length, pieces := int(le.Uint16(c[12:])), 1+int(c[1])
 	switch {
 	case firstWrite(buf[q.total:]) >= 0:
-		q.p.d.gone("receive queue %d slot %d: the device wrote beyond the %d bytes of the buffer", q.p.index, q.tail, q.total)
+		q.p.d.fault("receive queue %d slot %d: the device wrote beyond the %d bytes of the buffer", q.p.index, q.tail, q.total)
 	case c[0] != 0:
 		q.dropped++
 	case length > q.total || length < 14:
-		q.p.d.gone("receive queue %d slot %d: frame of %d bytes in a buffer of %d", q.p.index, q.tail, length, q.total)
+		q.p.d.fault("receive queue %d slot %d: frame of %d bytes in a buffer of %d", q.p.index, q.tail, length, q.total)
 	case pieces != max(1, pagesOf(length)):
-		q.p.d.gone("receive queue %d slot %d: frame of %d bytes in %d pieces: the kernel would truncate or drop it",
+		q.p.d.fault("receive queue %d slot %d: frame of %d bytes in %d pieces: the kernel would truncate or drop it",
 			q.p.index, q.tail, length, pieces)
 	default:
 		p.Data = bytes.Clone(buf[:length])

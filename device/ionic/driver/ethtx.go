@@ -236,12 +236,12 @@ func (q *txQueue) service(budget int) (n int) {
 		}
 		index := int(le.Uint16(q.comp.Bytes()[at+2:]))
 		if posted := (q.head - q.tail + q.size) % q.size; index >= q.size || (index-q.tail+q.size)%q.size >= posted {
-			q.p.d.gone("transmit queue %d: completion of slot %d, posted are %d..%d: the kernel would loop for ever",
+			q.p.d.fault("transmit queue %d: completion of slot %d, posted are %d..%d: the kernel would loop for ever",
 				q.p.index, index, q.tail, q.head)
 			return n
 		}
 		if !q.last[index] {
-			q.p.d.gone("transmit queue %d: completion of slot %d inside a segmented frame: the kernel would free memory that is being sent",
+			q.p.d.fault("transmit queue %d: completion of slot %d inside a segmented frame: the kernel would free memory that is being sent",
 				q.p.index, index)
 			return n
 		}

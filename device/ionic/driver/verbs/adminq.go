@@ -179,13 +179,13 @@ func (q *adminQueue) complete(cqe []byte, qtf uint32) {
 	index, op := int(be.Uint16(cqe)), cqe[2]
 	switch {
 	case qtf>>8 != q.id || qtf>>5&7 != cqeAdmin:
-		q.d.wedge("admin queue %d: completion has queue id %d and type %d: the driver throws it away", q.id, qtf>>8, qtf>>5&7)
+		q.d.fault("admin queue %d: completion has queue id %d and type %d: the driver throws it away", q.id, qtf>>8, qtf>>5&7)
 		return
 	case len(q.pending) == 0 || q.pending[0].index != index:
-		q.d.wedge("admin queue %d: completion has index %d, the oldest command is at %d: the driver throws it away", q.id, index, q.cons)
+		q.d.fault("admin queue %d: completion has index %d, the oldest command is at %d: the driver throws it away", q.id, index, q.cons)
 		return
 	case q.pending[0].op != op:
-		q.d.wedge("admin queue %d: completion of command %d echoes %d", q.id, q.pending[0].op, op)
+		q.d.fault("admin queue %d: completion of command %d echoes %d", q.id, q.pending[0].op, op)
 		return
 	}
 	cmd := q.pending[0]
@@ -196,7 +196,7 @@ func (q *adminQueue) complete(cqe []byte, qtf uint32) {
 	if qtf&cqeError != 0 {
 		err = &AdminError{cmd.op, status}
 	} else if status != 0 {
-		q.d.wedge("admin command %d: status %d without the error bit", cmd.op, status)
+		q.d.fault("admin command %d: status %d without the error bit", cmd.op, status)
 	}
 	cmd.done <- err
 }

@@ -145,7 +145,7 @@ func (h *halfCQ) notified() {
 	fires, arms := h.fires.Add(1), h.arms.Load()
 	// A user's queue may start armed; see the arming rules of the device.
 	if h.strict && fires > arms || fires > arms+1 {
-		h.cq.c.d.wedge("completion queue %d: event %d with %d arms: the kernel warns of an unsolicited event", h.id, fires, arms)
+		h.cq.c.d.fault("completion queue %d: event %d with %d arms: the kernel warns of an unsolicited event", h.id, fires, arms)
 	}
 	h.cq.events.Add(1)
 	select {

@@ -127,7 +127,10 @@ func (d *Device) createQueue(op uint8, id, cid uint32, r *ring) error {
 // NIC returns the function that the device is part of.
 func (d *Device) NIC() *driver.Device { return d.nic }
 
-// wedge ends the device: a consumer of its rings would be stuck.
+// fault ends the device with a mistake that it made.
+func (d *Device) fault(format string, args ...any) { d.nic.Fail(fmt.Errorf("verbs: "+format, args...)) }
+
+// wedge ends the device: a consumer of its rings would be stuck. It returns why.
 func (d *Device) wedge(format string, args ...any) error {
 	err := fmt.Errorf("verbs: "+format, args...)
 	d.nic.Fail(err)

@@ -144,7 +144,7 @@ func (d *Device) dispatch(id, kind uint32, code uint8) {
 		case code == eventCQNotify:
 			cq.notified()
 		default:
-			d.wedge("completion queue %d: event code %d: completion queue error", id, code)
+			d.fault("completion queue %d: event code %d: completion queue error", id, code)
 		}
 	case eventQP:
 		d.events.Lock()
@@ -153,7 +153,7 @@ func (d *Device) dispatch(id, kind uint32, code uint8) {
 		close(d.events.changed)
 		d.events.changed = make(chan struct{})
 	default:
-		d.wedge("event of unknown type %d, queue %d", kind, id)
+		d.fault("event of unknown type %d, queue %d", kind, id)
 	}
 }
 

@@ -164,7 +164,7 @@ func (qp *QP) flushReceives(wc []WC) (n int) {
 	for q.flushing && q.cons != q.prod && n < len(wc) {
 		slot, err := qp.outstanding(le.Uint64(q.ring.at(q.cons)))
 		if err != nil {
-			qp.c.d.wedge("flush: %w", err)
+			qp.c.d.fault("flush: %w", err)
 			return n
 		}
 		wc[n] = WC{ID: slot.id, QPN: qp.QPN, Status: Flushed, Op: WCRecv}

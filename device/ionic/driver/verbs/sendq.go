@@ -149,7 +149,7 @@ func (qp *QP) retire(h *halfCQ, wc []WC) (n int, more bool) {
 	for n < len(wc) && q.ready() {
 		m := &q.meta[q.cons]
 		if got := le.Uint64(q.ring.at(q.cons)); got != uint64(q.cons) {
-			qp.c.d.wedge("queue pair %d: the device wrote to send request %d", qp.QPN, q.cons)
+			qp.c.d.fault("queue pair %d: the device wrote to send request %d", qp.QPN, q.cons)
 		}
 		q.cons = q.ring.next(q.cons)
 		h.pending++

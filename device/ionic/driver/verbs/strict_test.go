@@ -246,7 +246,7 @@ func TestWhatWedgesTheConsumersEndsTheDevice(t *testing.T) {
 		"failure with status 0":             {RC, func(b *bench) { b.post(1); b.fail(cqeSendMSN, Success, func(e []byte) { e[7] = 1 }) }, "status 0"},
 		"local completion of message":       {RC, func(b *bench) { b.post(1); b.npg(0) }, "which is a message"},
 		"local completion of nothing":       {UD, func(b *bench) { b.npg(0) }, "outstanding are"},
-		"local completion with a timestamp": {RC, func(b *bench) { b.npg(1<<16 | 0) }, "in a ring of"},
+		"local completion with a timestamp": {RC, func(b *bench) { b.npg(1 << 16) }, "in a ring of"},
 		"receive on an empty queue":         {RC, func(b *bench) { b.recv(0) }, "empty receive queue"},
 		"receive with a timestamp":          {RC, func(b *bench) { b.postRecv(1); b.recv(1 << 16) }, "in a ring of"},
 		"receive that is not outstanding":   {RC, func(b *bench) { b.postRecv(1); b.recv(5) }, "not outstanding"},

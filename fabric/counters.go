@@ -67,9 +67,12 @@ const (
 	PeerUp
 	// PeerBackoff means that the last attempt failed and the next one waits.
 	PeerBackoff
+
+	// PeerStates is the number of states.
+	PeerStates = 4
 )
 
-var peerStateNames = [...]string{"idle", "connecting", "up", "backoff"}
+var peerStateNames = [PeerStates]string{"idle", "connecting", "up", "backoff"}
 
 // String names the state in lower case.
 func (s PeerState) String() string {

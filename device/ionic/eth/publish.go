@@ -239,3 +239,7 @@ func (l *LIF) Stats() (lif [abi.NumLIFStats]uint64, port [abi.NumPortStats]uint6
 	l.count.sumPort(&port)
 	return lif, port
 }
+
+// CommandErrors returns how many commands of the driver were answered with an
+// error since the LIF was made.
+func (l *LIF) CommandErrors() uint64 { return l.count.refused.Load() }

@@ -35,3 +35,37 @@ func (e *Engine) Counters(f func(name string, value uint64)) {
 		f(c.name, c.v.Load())
 	}
 }
+
+// QueuePair is what is known of one living QP.
+type QueuePair struct {
+	ID    uint32
+	Type  qp.Type
+	State qp.State
+	Peer  uint32 // QP number of the other side; 0 unless connected
+
+	counts [qp.NumCounters]uint64
+}
+
+// Counters calls f for every hw_counter that is kept per QP, under its name, in
+// the order of the list the guest is given.
+func (q *QueuePair) Counters(f func(name string, value uint64)) {
+	for i := range counters {
+		if c := &counters[i]; !c.ofLIF {
+			f(c.name, q.counts[c.from])
+		}
+	}
+}
+
+// QueuePairs calls f for the living QPs in the order of their numbers until f
+// returns false. What f is given is valid during the call.
+func (e *Engine) QueuePairs(f func(*QueuePair) bool) {
+	var v QueuePair
+	e.current.Load().qps.All(func(id uint32, q *queuePair) bool {
+		a := q.core.Query()
+		v.ID, v.Type, v.State, v.Peer = id, q.typ, a.State, a.DestQPN
+		for i := range v.counts {
+			v.counts[i] = q.counters[i].Load()
+		}
+		return f(&v)
+	})
+}

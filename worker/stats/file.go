@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/ernic-dev/ernic/worker/stats/section"
 )
 
 // File keeps a file current: a snapshot is written when it is opened, then every
@@ -16,7 +18,7 @@ import (
 // is written beside the file and renamed over it.
 type File struct {
 	Path     string
-	Format   Format
+	Format   section.Format
 	Interval time.Duration
 	QPs      int // queue pairs to show one by one
 	Source   *Source
@@ -28,7 +30,7 @@ type File struct {
 
 // Write writes a snapshot now.
 func (f *File) Write() error {
-	f.buf = Encode(f.buf[:0], f.Format, f.Source.Take(f.QPs).Sections())
+	f.buf = section.Encode(f.buf[:0], f.Format, f.Source.Take(f.QPs).Sections())
 	next := f.Path + ".new"
 	if err := os.WriteFile(next, f.buf, 0o644); err != nil {
 		return fmt.Errorf("stats file: %w", err)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/ernic-dev/ernic/worker/stats/section"
 )
 
 func TestFileRun_WritesAtEveryIntervalAndAtTheEnd(t *testing.T) {
@@ -20,7 +22,7 @@ func TestFileRun_WritesAtEveryIntervalAndAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := uint64(0)
 		f := &File{
-			Path: path, Format: Text, Interval: time.Second, Log: zerolog.Nop(),
+			Path: path, Format: section.Text, Interval: time.Second, Log: zerolog.Nop(),
 			Source: &Source{Carrier: func(count func(string, uint64)) { n++; count("writes", n) }},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -55,7 +57,7 @@ func TestFileRun_SaysOnceThatItCannotWriteAndGoesOn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		f := &File{Path: filepath.Join(dir, "stats"), Format: JSON, Interval: time.Second, Source: new(Source), Log: zerolog.New(&log)}
+		f := &File{Path: filepath.Join(dir, "stats"), Format: section.JSON, Interval: time.Second, Source: new(Source), Log: zerolog.New(&log)}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- f.Run(ctx) }()

@@ -10,52 +10,15 @@ import (
 
 	"github.com/ernic-dev/ernic/device/ionic/abi"
 	"github.com/ernic-dev/ernic/fabric"
+	"github.com/ernic-dev/ernic/worker/stats/section"
 )
-
-// Section is a group of fields under a title.
-type Section struct {
-	Title  string // of the text form
-	Key    string // of the JSON form
-	Fields []Field
-	// Rows are things of one kind that have fields of their own, under the name
-	// RowsKey and their number.
-	RowsKey string
-	Rows    []Row
-}
-
-// Row is one of several things in a section.
-type Row struct {
-	ID     uint32
-	Fields []Field
-}
-
-// Field is a name with a text or a number.
-type Field struct {
-	Name   string
-	IsText bool
-	Text   string
-	Number uint64
-}
-
-func text(name, s string) Field { return Field{Name: name, IsText: true, Text: s} }
 
 func macString(m [6]byte) string { return net.HardwareAddr(m[:]).String() }
 
-func number[T int | uint32 | uint64](name string, v T) Field {
-	return Field{Name: name, Number: uint64(v)}
-}
-
-func yesNo(name string, v bool) Field {
-	if v {
-		return text(name, "yes")
-	}
-	return text(name, "no")
-}
-
 // Sections are the snapshot's fields in the order they are printed. A field
 // that counts is there whether or not it is zero.
-func (s *Snapshot) Sections() []Section {
-	return []Section{
+func (s *Snapshot) Sections() []section.Section {
+	return []section.Section{
 		{Title: "Instance", Key: "instance", Fields: s.instance()},
 		{Title: "Device Statistics", Key: "device", Fields: s.device()},
 		{Title: "LIF Statistics", Key: "lif", Fields: block(s.LIF[:], abi.LIFStatNames[:])},
@@ -68,81 +31,81 @@ func (s *Snapshot) Sections() []Section {
 	}
 }
 
-func (s *Snapshot) instance() []Field {
+func (s *Snapshot) instance() []section.Field {
 	i := &s.Identity
 	instance := ""
 	if i.Instance != [16]byte{} {
 		instance = hex.EncodeToString(i.Instance[:])
 	}
-	return []Field{
-		text("name", i.Name), number("node", i.Node), text("instance", instance),
-		number("incarnation", i.Incarnation), text("version", i.Version),
-		text("time", s.Time.UTC().Format(time.RFC3339Nano)),
-		text("socket", i.Socket), text("mac", macString(i.MAC)),
-		text("lif", i.LIF), text("fabric", i.Fabric), text("manager", i.Manager), text("listen", i.Listen),
-		text("nic_profile", i.Profile), text("nic_profile_hash", fmt.Sprintf("%016x", i.ProfileHash)),
-		number("stats_interval_ms", uint64(i.Interval/time.Millisecond)),
+	return []section.Field{
+		section.TextField("name", i.Name), section.Number("node", i.Node), section.TextField("instance", instance),
+		section.Number("incarnation", i.Incarnation), section.TextField("version", i.Version),
+		section.TextField("time", s.Time.UTC().Format(time.RFC3339Nano)),
+		section.TextField("socket", i.Socket), section.TextField("mac", macString(i.MAC)),
+		section.TextField("lif", i.LIF), section.TextField("fabric", i.Fabric), section.TextField("manager", i.Manager), section.TextField("listen", i.Listen),
+		section.TextField("nic_profile", i.Profile), section.TextField("nic_profile_hash", fmt.Sprintf("%016x", i.ProfileHash)),
+		section.Number("stats_interval_ms", uint64(i.Interval/time.Millisecond)),
 	}
 }
 
-func (s *Snapshot) device() []Field {
+func (s *Snapshot) device() []section.Field {
 	d := &s.Device
-	return append([]Field{
-		yesNo("guest_attached", d.Attached), yesNo("link_up", d.Link),
-		number("event_queues", d.Objects.EQs), number("completion_queues", d.Objects.CQs),
-		number("queue_pairs", d.Objects.QPs), number("memory_regions", d.Objects.MRs),
-		number("address_handles", d.Objects.AHs),
+	return append([]section.Field{
+		section.YesNo("guest_attached", d.Attached), section.YesNo("link_up", d.Link),
+		section.Number("event_queues", d.Objects.EQs), section.Number("completion_queues", d.Objects.CQs),
+		section.Number("queue_pairs", d.Objects.QPs), section.Number("memory_regions", d.Objects.MRs),
+		section.Number("address_handles", d.Objects.AHs),
 	}, counters(d.Counters)...)
 }
 
 // block shows the words of a block that have a name.
-func block(words []uint64, names []string) []Field {
-	f := make([]Field, 0, len(words))
+func block(words []uint64, names []string) []section.Field {
+	f := make([]section.Field, 0, len(words))
 	for i, v := range words {
 		if names[i] != "" {
-			f = append(f, number(names[i], v))
+			f = append(f, section.Number(names[i], v))
 		}
 	}
 	return f
 }
 
-func counters(list []Counter) []Field {
-	f := make([]Field, len(list))
+func counters(list []Counter) []section.Field {
+	f := make([]section.Field, len(list))
 	for i, c := range list {
-		f[i] = number(c.Name, c.Value)
+		f[i] = section.Number(c.Name, c.Value)
 	}
 	return f
 }
 
-func (s *Snapshot) perQP() Section {
-	r := Section{
+func (s *Snapshot) perQP() section.Section {
+	r := section.Section{
 		Title: "Per-QP Statistics", Key: "per_qp", RowsKey: "qp",
-		Fields: []Field{number("alive", s.Device.Objects.QPs), number("shown", len(s.QPs))},
+		Fields: []section.Field{section.Number("alive", s.Device.Objects.QPs), section.Number("shown", len(s.QPs))},
 	}
 	for i := range s.QPs {
 		q := &s.QPs[i]
-		f := []Field{text("type", q.Type), text("state", q.State), number("peer_qp", q.Peer)}
-		r.Rows = append(r.Rows, Row{q.ID, append(f, counters(q.Counters)...)})
+		f := []section.Field{section.TextField("type", q.Type), section.TextField("state", q.State), section.Number("peer_qp", q.Peer)}
+		r.Rows = append(r.Rows, section.Row{ID: q.ID, Fields: append(f, counters(q.Counters)...)})
 	}
 	return r
 }
 
-func (s *Snapshot) mesh() Section {
+func (s *Snapshot) mesh() section.Section {
 	states, total := s.Totals()
-	r := Section{Title: "Mesh Statistics", Key: "mesh", RowsKey: "peer", Fields: counters(s.Carrier)}
+	r := section.Section{Title: "Mesh Statistics", Key: "mesh", RowsKey: "peer", Fields: counters(s.Carrier)}
 	for st, n := range states {
-		r.Fields = append(r.Fields, number("peers_"+fabric.PeerState(st).String(), n))
+		r.Fields = append(r.Fields, section.Number("peers_"+fabric.PeerState(st).String(), n))
 	}
 	total.Each(func(name string, v uint64) {
 		if name != "rtt_ns" { // of no use over all peers
-			r.Fields = append(r.Fields, number(name, v))
+			r.Fields = append(r.Fields, section.Number(name, v))
 		}
 	})
 	for i := range s.Peers {
 		p := &s.Peers[i]
-		f := []Field{text("state", p.State.String())}
-		p.Each(func(name string, v uint64) { f = append(f, number(name, v)) })
-		r.Rows = append(r.Rows, Row{p.Node, append(f, text("last_error", p.LastError))})
+		f := []section.Field{section.TextField("state", p.State.String())}
+		p.Each(func(name string, v uint64) { f = append(f, section.Number(name, v)) })
+		r.Rows = append(r.Rows, section.Row{ID: p.Node, Fields: append(f, section.TextField("last_error", p.LastError))})
 	}
 	return r
 }
@@ -164,21 +127,21 @@ func (s *Snapshot) Totals() (states [fabric.PeerStates]uint64, total fabric.Peer
 	return states, total
 }
 
-func (s *Snapshot) vfioUser() []Field {
-	f := make([]Field, len(s.VFIOUser))
+func (s *Snapshot) vfioUser() []section.Field {
+	f := make([]section.Field, len(s.VFIOUser))
 	for i, m := range s.VFIOUser {
-		f[i] = number(m.Name, m.Value)
+		f[i] = section.Number(m.Name, m.Value)
 	}
 	return f
 }
 
-func (s *Snapshot) process() []Field {
+func (s *Snapshot) process() []section.Field {
 	p := &s.Process
-	return []Field{
-		number("pid", p.PID), text("started", p.Started.UTC().Format(time.RFC3339)),
-		number("uptime_ms", uint64(max(s.Time.Sub(p.Started), 0)/time.Millisecond)),
-		number("cpu_ms", uint64(p.CPU/time.Millisecond)), number("resident_bytes", p.Resident),
-		number("open_files", p.OpenFiles), number("threads", p.Threads), number("goroutines", p.Goroutines),
-		number("heap_bytes", p.Heap), number("gc_cycles", p.GCs),
+	return []section.Field{
+		section.Number("pid", p.PID), section.TextField("started", p.Started.UTC().Format(time.RFC3339)),
+		section.Number("uptime_ms", uint64(max(s.Time.Sub(p.Started), 0)/time.Millisecond)),
+		section.Number("cpu_ms", uint64(p.CPU/time.Millisecond)), section.Number("resident_bytes", p.Resident),
+		section.Number("open_files", p.OpenFiles), section.Number("threads", p.Threads), section.Number("goroutines", p.Goroutines),
+		section.Number("heap_bytes", p.Heap), section.Number("gc_cycles", p.GCs),
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/ernic-dev/ernic/device/profile"
 	"github.com/ernic-dev/ernic/device/vfiouser"
 	"github.com/ernic-dev/ernic/fabric"
+	"github.com/ernic-dev/ernic/worker/stats/section"
 )
 
 // deaf is an RDMA link that takes everything.
@@ -121,7 +122,7 @@ func lines(t *testing.T, text string) map[string]map[string]string {
 
 func TestText_ShowsEveryNamedCounterOfBothBlocks(t *testing.T) {
 	s := full()
-	got := lines(t, string(Encode(nil, Text, s.Sections())))
+	got := lines(t, string(section.Encode(nil, section.Text, s.Sections())))
 	named := 0
 	for i, name := range abi.LIFStatNames {
 		if name == "" {
@@ -173,13 +174,13 @@ func flatten(prefix string, v any, out map[string]string) {
 
 func TestJSON_SaysWhatTheTextSays(t *testing.T) {
 	sections := full().Sections()
-	d := json.NewDecoder(strings.NewReader(string(Encode(nil, JSON, sections))))
+	d := json.NewDecoder(strings.NewReader(string(section.Encode(nil, section.JSON, sections))))
 	d.UseNumber()
 	var v map[string]any
 	if err := d.Decode(&v); err != nil {
 		t.Fatal(err)
 	}
-	text := lines(t, string(Encode(nil, Text, sections)))
+	text := lines(t, string(section.Encode(nil, section.Text, sections)))
 	if len(v) != len(sections) || len(text) != len(sections) {
 		t.Fatalf("%d JSON objects and %d text sections of %d", len(v), len(text), len(sections))
 	}
@@ -221,26 +222,15 @@ func TestTake_ReadsTheWholeWorker(t *testing.T) {
 }
 
 func TestTake_OfNothingIsEmpty(t *testing.T) {
-	text := string(Encode(nil, Text, new(Source).Take(1).Sections()))
+	text := string(section.Encode(nil, section.Text, new(Source).Take(1).Sections()))
 	if got := lines(t, text)["LIF Statistics"]["rx_ucast_bytes"]; got != "0" {
 		t.Errorf("rx_ucast_bytes : %q", got)
 	}
 }
 
-func TestParseFormat_RefusesOthers(t *testing.T) {
-	for _, s := range []string{"text", "json"} {
-		if f, err := ParseFormat(s); err != nil || string(f) != s {
-			t.Errorf("%s: %v, %v", s, f, err)
-		}
-	}
-	if _, err := ParseFormat("xml"); err == nil || !strings.Contains(err.Error(), `"xml"`) {
-		t.Errorf("xml: %v", err)
-	}
-}
-
 func TestFile_ReadersAlwaysFindAWholeOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stats.json")
-	f := &File{Path: path, Format: JSON, Interval: time.Millisecond, Source: newSource(t), Log: zerolog.Nop()}
+	f := &File{Path: path, Format: section.JSON, Interval: time.Millisecond, Source: newSource(t), Log: zerolog.Nop()}
 	if err := f.Write(); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +266,7 @@ func TestFile_ReadersAlwaysFindAWholeOne(t *testing.T) {
 
 func TestFile_NamesThePathThatCannotBeWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "missing", "stats")
-	f := &File{Path: path, Format: Text, Source: new(Source), Log: zerolog.Nop()}
+	f := &File{Path: path, Format: section.Text, Source: new(Source), Log: zerolog.Nop()}
 	if err := f.Write(); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("error %v does not name %s", err, path)
 	}
@@ -304,12 +294,12 @@ func BenchmarkTake(b *testing.B) {
 
 func BenchmarkEncode(b *testing.B) {
 	s := newSource(b, twoPeers()...)
-	for _, f := range []Format{Text, JSON} {
+	for _, f := range []section.Format{section.Text, section.JSON} {
 		b.Run(string(f), func(b *testing.B) {
 			var buf []byte
 			b.ReportAllocs()
 			for b.Loop() {
-				buf = Encode(buf[:0], f, s.Take(0).Sections())
+				buf = section.Encode(buf[:0], f, s.Take(0).Sections())
 			}
 			b.ReportMetric(float64(len(buf)), "bytes")
 		})

@@ -22,12 +22,19 @@ type router interface {
 	Route(dst *packet.Address) (node uint32, ok bool)
 }
 
-// carrier is the RDMA engine's link: it puts packets into frames and back.
+// lan is what the carrier hands arriving Ethernet frames to.
+type lan interface {
+	Deliver(f *fabric.Frame)
+}
+
+// carrier is the RDMA engine's link: it puts packets into frames and back. Frames
+// of the guest's Ethernet pass by.
 // Who owns an address is looked up at every send, so a GID that moves to
 // another node is followed at once.
 type carrier struct {
 	router router
 	engine engine
+	lan    lan                         // nil unless the LIF is on the mesh
 	link   atomic.Pointer[fabric.Link] // nil until the node has an identity
 
 	noRoute   atomic.Uint64 // packets to an address that nobody answers for
@@ -103,7 +110,11 @@ func class(p *packet.Packet) fabric.Class {
 
 // Receive implements fabric.Receiver.
 func (c *carrier) Receive(f *fabric.Frame) {
-	if f.Class != fabric.Reliable && f.Class != fabric.Datagram {
+	switch {
+	case f.Class == fabric.Ethernet && c.lan != nil:
+		c.lan.Deliver(f)
+		return
+	case f.Class != fabric.Reliable && f.Class != fabric.Datagram:
 		c.badClass.Add(1)
 		f.Release()
 		return

@@ -26,6 +26,16 @@ const (
 	FabricMesh     FabricKind = "mesh"     // to the workers that the manager knows
 )
 
+// LIFKind says what carries the Ethernet frames of the guest.
+type LIFKind string
+
+// Kinds of LIF.
+const (
+	LIFNone LIFKind = "none" // nothing: the guest has no carrier
+	LIFTAP  LIFKind = "tap"  // a TAP interface of the host
+	LIFMesh LIFKind = "mesh" // the mesh: a switch that joins the guests of all workers
+)
+
 // Config describes a worker. The zero value of an optional field takes the
 // default named.
 type Config struct {
@@ -37,7 +47,8 @@ type Config struct {
 	SocketGroup string      // group that owns the socket; default the process's
 	PollFor     time.Duration
 
-	TAP     string // name of an existing TAP; "": no wire, the carrier is down
+	LIF     LIFKind // default none
+	TAP     string  // name of an existing TAP; LIFTAP only
 	MAC     [6]byte
 	GIDs    []gid.GID // claimed besides what the guest shows to own
 	Profile profile.Set
@@ -48,9 +59,14 @@ type Config struct {
 	Advertise string     // host:port that peers dial; default the listener's
 	Lanes     int        // connections per peer; default the mesh's
 
-	// Credentials secure the connections to peers and to the manager. All nil:
-	// plain TCP, which the caller must have allowed.
-	Server, Client credentials.TransportCredentials
+	// Server and Client secure the connections of peers and to peers, ToManager
+	// that to the manager. All nil: plain TCP, which the caller must have allowed.
+	Server, Client, ToManager credentials.TransportCredentials
+
+	// Status accepts operators who ask how the worker stands; nil: none. Mesh only.
+	Status net.Listener
+
+	Observe Observe
 
 	Version string
 	Log     zerolog.Logger
@@ -59,6 +75,9 @@ type Config struct {
 func (c *Config) setDefaults() {
 	if c.Fabric == "" {
 		c.Fabric = FabricMesh
+	}
+	if c.LIF == "" {
+		c.LIF = LIFNone
 	}
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"
@@ -86,14 +105,22 @@ func (c *Config) check() error {
 	default:
 		return fmt.Errorf("fabric %q is none of none, loopback, mesh", c.Fabric)
 	}
+	switch {
+	case c.LIF != LIFNone && c.LIF != LIFTAP && c.LIF != LIFMesh:
+		return fmt.Errorf("LIF %q is none of none, tap, mesh", c.LIF)
+	case c.LIF == LIFMesh && c.Fabric != FabricMesh:
+		return fmt.Errorf("LIF mesh needs fabric mesh, not %s", c.Fabric)
+	case (c.LIF == LIFTAP) != (c.TAP != ""):
+		return fmt.Errorf("LIF %s with TAP interface %q", c.LIF, c.TAP)
+	}
 	if c.Socket == "" {
 		return errors.New("a worker needs the path of its vfio-user socket")
 	}
 	if c.MAC == [6]byte{} || c.MAC[0]&1 != 0 {
 		return fmt.Errorf("MAC address %s is not a unicast address", net.HardwareAddr(c.MAC[:]))
 	}
-	if (c.Server == nil) != (c.Client == nil) {
-		return errors.New("credentials for one direction only")
+	if (c.Server == nil) != (c.Client == nil) || (c.Server == nil) != (c.ToManager == nil) {
+		return errors.New("credentials for some of the connections only")
 	}
 	return nil
 }

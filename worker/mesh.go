@@ -49,7 +49,7 @@ func newMesh(w *Worker) (*mesh, error) {
 	if advertise == "" {
 		advertise = m.listen
 	}
-	creds := c.Client
+	creds := c.ToManager
 	if creds == nil {
 		creds = insecure.NewCredentials()
 	}
@@ -57,7 +57,7 @@ func newMesh(w *Worker) (*mesh, error) {
 		Manager: c.Manager, Dial: []grpc.DialOption{grpc.WithTransportCredentials(creds)},
 		Name: c.Name, Addr: advertise, Version: c.Version, Instance: c.Instance,
 		Report:   m.report,
-		Handlers: session.Handlers{Registered: m.registered, Mesh: m.changed},
+		Handlers: session.Handlers{Registered: m.registered, Mesh: m.changed, Drain: func(string) { w.drain.begin() }},
 		Log:      c.Log,
 	})
 	if err != nil {
@@ -83,9 +83,7 @@ func (m *mesh) registered(node uint32) {
 	log := &m.worker.config.Log
 	if m.link != nil {
 		log.Warn().Uint32("was", m.node).Uint32("node", node).Msg("this worker is another node now; its links are made anew")
-		m.worker.carrier.use(nil)
-		m.link.Close()
-		m.link = nil
+		m.unlink("this worker becomes another node")
 		l, err := net.Listen("tcp", m.listen)
 		if err != nil {
 			log.Error().Err(err).Msg("fabric listener is lost; peers with a lower id cannot connect until the worker is restarted")
@@ -98,6 +96,7 @@ func (m *mesh) registered(node uint32) {
 		Directory: m.directory, Receiver: m.worker.carrier, Listener: m.listener, Lanes: m.worker.config.Lanes,
 		ServerCredentials: m.worker.config.Server, ClientCredentials: m.worker.config.Client,
 		Insecure: m.worker.config.Server == nil,
+		Verify:   m.verifier(),
 		OnEvent:  m.linkEvent,
 	}
 	link, err := fabricmesh.New(o)
@@ -108,21 +107,42 @@ func (m *mesh) registered(node uint32) {
 	m.link, m.node = link, node
 	m.worker.self.Store(node)
 	m.worker.carrier.use(link)
+	if m.worker.lan != nil {
+		m.worker.lan.Join(link, node)
+	}
+}
+
+// unlink ends the link to the peers. Holds mu.
+func (m *mesh) unlink(why string) {
+	if m.worker.lan != nil {
+		m.worker.lan.Leave(why)
+	}
+	m.worker.carrier.use(nil)
+	m.link.Close()
+	m.link = nil
 }
 
 // changed follows the mesh: the fabric needs to know where nodes are. Who owns
 // a GID is looked up in the session's view.
 func (m *mesh) changed(_, now *session.Mesh) {
 	c := directory.Change{Snapshot: true}
+	var all, living []uint32
 	for _, n := range now.Nodes() {
 		if n.Addr == "" {
 			continue
+		}
+		all = append(all, n.ID)
+		if n.State != ernicv1.NodeState_NODE_STATE_DEAD && n.State != ernicv1.NodeState_NODE_STATE_EVICTED {
+			living = append(living, n.ID)
 		}
 		c.Nodes = append(c.Nodes, directory.Node{
 			ID: n.ID, Name: n.Name, Address: n.Addr, Instance: n.Instance, Incarnation: n.Incarnation,
 		})
 	}
 	m.directory.Apply(c)
+	if m.worker.lan != nil {
+		m.worker.lan.SetPeers(all, living)
+	}
 }
 
 // linkEvent logs what happens to links. A peer that cannot be reached is tried
@@ -149,27 +169,15 @@ func (m *mesh) linkEvent(e fabricmesh.Event) {
 	m.session.ReportChanged()
 }
 
-func (m *mesh) report() session.Report {
-	r := session.Report{GuestAttached: m.worker.attached.Load()}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.link != nil {
-		for _, s := range m.link.Stats() {
-			if s.Lanes > 0 && s.Node != m.node {
-				r.Links++
-			}
-		}
-	}
-	return r
-}
-
 func (m *mesh) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
+	if s := m.worker.config.Status; s != nil {
+		s.Close()
+	}
 	if m.link != nil {
-		m.worker.carrier.use(nil)
-		m.link.Close()
+		m.unlink("this worker ends")
 	} else if m.listener != nil {
 		m.listener.Close()
 	}

@@ -14,12 +14,11 @@ import (
 	"github.com/ernic-dev/ernic/device/ionic/intr"
 	"github.com/ernic-dev/ernic/device/ionic/rdma"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
-	"github.com/ernic-dev/ernic/device/netport"
-	"github.com/ernic-dev/ernic/device/tap"
 	"github.com/ernic-dev/ernic/device/vfiouser"
 	"github.com/ernic-dev/ernic/fabric"
 	"github.com/ernic-dev/ernic/fabric/loopback"
 	"github.com/ernic-dev/ernic/fabric/none"
+	"github.com/ernic-dev/ernic/worker/meshport"
 )
 
 // localNode is the node id of a worker that is in no mesh.
@@ -34,9 +33,12 @@ type Worker struct {
 	nic       *ionic.NIC
 	server    *vfiouser.Server
 	socket    *net.UnixListener
-	mesh      *mesh // nil unless the fabric is the mesh
+	mesh      *mesh          // nil unless the fabric is the mesh
+	lan       *meshport.Port // nil unless the LIF is on the mesh
 	self      atomic.Uint32
 	attached  atomic.Bool
+	drain     drain
+	observers observers
 	closing   sync.Once
 }
 
@@ -65,13 +67,9 @@ func (w *Worker) open() (err error) {
 	}
 	w.addresses = newAddresses(c.MAC, c.GIDs, w.claim)
 
-	var port netport.Port
-	if c.TAP != "" {
-		p, err := tap.Open(c.TAP, 1)
-		if err != nil {
-			return err
-		}
-		port = p
+	port, err := w.openPort()
+	if err != nil {
+		return err
 	}
 	w.nic, err = ionic.New(ionic.Config{
 		Profile: c.Profile.Profile, MAC: c.MAC, Port: port, Observer: w.addresses, Log: c.Log,
@@ -110,7 +108,7 @@ func (w *Worker) open() (err error) {
 	if err != nil {
 		return err
 	}
-	return nil
+	return w.openObservers()
 }
 
 // Run serves guests until ctx ends or a part fails for good. The guest's device
@@ -119,23 +117,33 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.close()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	w.drain.running(stop)
 
 	p := &w.config.Profile
 	w.config.Log.Info().
 		Str("socket", w.config.Socket).Str("mac", net.HardwareAddr(w.config.MAC[:]).String()).
-		Str("fabric", string(w.config.Fabric)).Str("lif", w.lifName()).
+		Str("fabric", string(w.config.Fabric)).Str("lif", w.config.lifName()).
 		Str("nic_profile", p.Chain()).Str("nic_profile_hash", fmt.Sprintf("%016x", p.Profile.Hash())).
 		Msg("worker is ready for a guest")
 	if s := p.Profile.Shortfall(); s != "" {
 		w.config.Log.Warn().Msg(s)
 	}
+	if w.config.LIF == LIFNone {
+		w.config.Log.Warn().Msg("the guest's Ethernet has no wire: the carrier stays down (--lif tap:NAME or --lif mesh gives it one)")
+	}
 
 	parts := []func(context.Context) error{
-		func(ctx context.Context) error { return w.server.Serve(ctx, w.socket, presence{w.nic, &w.attached}) },
+		func(ctx context.Context) error {
+			return w.server.Serve(ctx, w.socket, presence{w.nic, &w.attached, &w.drain})
+		},
 	}
 	if w.mesh != nil {
 		parts = append(parts, w.mesh.run)
+		if w.config.Status != nil {
+			parts = append(parts, w.mesh.serveStatus)
+		}
 	}
+	parts = append(parts, w.observers.parts()...)
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i, part := range parts {
@@ -162,16 +170,10 @@ func (w *Worker) Route(dst *packet.Address) (uint32, bool) {
 	return w.mesh.route(dst.GID)
 }
 
-func (w *Worker) lifName() string {
-	if w.config.TAP == "" {
-		return "none"
-	}
-	return "tap:" + w.config.TAP
-}
-
 // close gives back what New opened. Parts that were never made are skipped.
 func (w *Worker) close() {
 	w.closing.Do(func() {
+		w.observers.close()
 		if w.socket != nil {
 			w.socket.Close()
 		}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,9 @@ import (
 	"github.com/ernic-dev/ernic/cmd/internal/cli"
 	"github.com/ernic-dev/ernic/device/profile"
 	"github.com/ernic-dev/ernic/proto/gid"
+	"github.com/ernic-dev/ernic/security/identity"
 	"github.com/ernic-dev/ernic/worker"
+	"github.com/ernic-dev/ernic/worker/session"
 )
 
 func main() { cli.Main(command()) }
@@ -25,17 +28,19 @@ func main() { cli.Main(command()) }
 // flags are the flags as typed; config turns them into a worker.Config.
 type flags struct {
 	log cli.Log
+	tls cli.TLS
 
 	manager, name, listen, advertise string
+	status                           string
 	insecure                         bool
 	lanes                            int
 
 	socket, socketMode, socketGroup string
 	poll                            time.Duration
 
-	tap, mac string
-	gids     []string
-	fabric   string
+	lif, tap, mac string
+	gids          []string
+	fabric        string
 
 	profiles     []string
 	printProfile bool
@@ -54,6 +59,7 @@ Start it before QEMU; it waits for the next guest when one leaves.
 
 Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 		Example: `  ernic-worker --manager head:6320 --socket /run/ernic/vm1.sock --tap ernic-tap1
+  ernic-worker --manager head:6320 --socket /run/ernic/vm1.sock --lif mesh
   ernic-worker --fabric loopback --socket /run/ernic/vm1.sock`,
 		RunE: func(c *cobra.Command, _ []string) error { return run(c, &f) },
 	}
@@ -63,12 +69,15 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:0", "`address` to accept peers on; port 0 takes any")
 	fs.StringVar(&f.advertise, "advertise", "", "`address` that peers connect to (default: that of --listen)")
 	fs.BoolVar(&f.insecure, "insecure", false, "allow plain connections with other hosts")
+	fs.StringVar(&f.status, "status", "", "`address` to answer \"ernictl status\" on (default: none)")
 	fs.IntVar(&f.lanes, "lanes", 0, "`connections` to each peer (default 4)")
 	fs.StringVar(&f.socket, "socket", "", "`path` of the vfio-user socket that QEMU connects to")
 	fs.StringVar(&f.socketMode, "socket-mode", "0660", "octal `mode` of the socket")
 	fs.StringVar(&f.socketGroup, "socket-group", "", "`group` that owns the socket, by name or number")
 	fs.DurationVar(&f.poll, "poll", 0, "`time` to poll the guest's socket before sleeping; costs a CPU")
-	fs.StringVar(&f.tap, "tap", "", "existing TAP `interface` that carries the guest's Ethernet frames (default: none, no carrier)")
+	fs.StringVar(&f.lif, "lif", "", "what carries the guest's Ethernet `frames`: tap:NAME, an existing TAP; mesh, a switch of all workers with "+
+		"--lif mesh; none, no carrier (default none)")
+	fs.StringVarP(&f.tap, "tap", "T", "", "short for --lif tap:`NAME`")
 	fs.StringVar(&f.mac, "mac", "", "MAC `address` of the NIC (default: made from the host, the name and the socket path)")
 	fs.StringSliceVar(&f.gids, "gid", nil, "`GID` or IPv4 address the guest owns besides what it shows; repeatable")
 	fs.StringVar(&f.fabric, "fabric", "mesh", "where RDMA goes: none, loopback or mesh")
@@ -76,8 +85,10 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.BoolVar(&f.printProfile, "print-profile", false, "print the merged NIC profile and exit")
 	fs.IntVar(&f.ethQueues, "eth-queues", 0, "Ethernet queue `pairs`, whatever the profile says")
 	fs.IntVar(&f.statsMS, "stats-interval-ms", 0, "`milliseconds` between updates of the guest's counters, whatever the profile says")
+	f.tls.AddFlags(fs, identity.Worker)
 	f.log.AddFlags(fs)
 	complete(c, "fabric", "none", "loopback", "mesh")
+	complete(c, "lif", "none", "mesh", "tap:")
 	complete(c, "nic-profile", profile.Names()...)
 	return c
 }
@@ -104,6 +115,9 @@ func run(c *cobra.Command, f *flags) error {
 		return err
 	}
 	if config.Log, err = f.log.New(os.Stderr); err != nil {
+		return err
+	}
+	if err := f.connections(&config); err != nil {
 		return err
 	}
 	if err := worker.ShortenSlices(); err != nil {
@@ -142,7 +156,7 @@ func (f *flags) profile() (profile.Set, error) {
 func (f *flags) config(set profile.Set) (worker.Config, error) {
 	c := worker.Config{
 		Name: f.name, Socket: f.socket, SocketGroup: f.socketGroup, PollFor: f.poll,
-		TAP: f.tap, Profile: set, Fabric: worker.FabricKind(f.fabric),
+		Profile: set, Fabric: worker.FabricKind(f.fabric),
 		Manager: f.manager, Listen: f.listen, Advertise: f.advertise, Lanes: f.lanes,
 		Version: cli.Version(),
 	}
@@ -160,11 +174,20 @@ func (f *flags) config(set profile.Set) (worker.Config, error) {
 		if f.manager == "" {
 			return c, cli.Usagef("--manager is required with --fabric mesh")
 		}
+		if c.Manager, err = session.ManagerAddr(f.manager); err != nil {
+			return c, cli.Usagef("--manager: %w", err)
+		}
 		if err := f.checkExposure(); err != nil {
 			return c, err
 		}
 	default:
 		return c, cli.Usagef("--fabric %q is none of none, loopback, mesh", f.fabric)
+	}
+	if c.LIF, c.TAP, err = f.wire(); err != nil {
+		return c, err
+	}
+	if c.LIF == worker.LIFMesh && c.Fabric != worker.FabricMesh {
+		return c, cli.Usagef("--lif mesh needs --fabric mesh, not %s", c.Fabric)
 	}
 	if c.MAC, err = f.macAddress(); err != nil {
 		return c, err
@@ -179,18 +202,59 @@ func (f *flags) config(set profile.Set) (worker.Config, error) {
 	return c, nil
 }
 
-// checkExposure refuses a listener that other hosts can reach unless the user
-// says that plain connections are meant.
+// wire is what --lif or --tap asks for.
+func (f *flags) wire() (worker.LIFKind, string, error) {
+	if f.tap != "" {
+		if f.lif != "" {
+			return "", "", cli.Usagef("--lif %s and --tap %s: give one of them", f.lif, f.tap)
+		}
+		return worker.LIFTAP, f.tap, nil
+	}
+	name, isTAP := strings.CutPrefix(f.lif, "tap:")
+	switch {
+	case isTAP && name != "":
+		return worker.LIFTAP, name, nil
+	case f.lif == "" || f.lif == string(worker.LIFNone):
+		return worker.LIFNone, "", nil
+	case f.lif == string(worker.LIFMesh):
+		return worker.LIFMesh, "", nil
+	}
+	return "", "", cli.Usagef("--lif %q is none of tap:NAME, mesh, none", f.lif)
+}
+
+// checkExposure refuses listeners that other hosts can reach unless their
+// connections are protected or the user says that plain ones are meant.
 func (f *flags) checkExposure() error {
-	host, _, err := net.SplitHostPort(f.listen)
-	if err != nil {
-		return cli.Usagef("--listen %q is not host:port: %w", f.listen, err)
+	if err := cli.CheckListen("listen", f.listen, f.tls.Enabled(), f.insecure); err != nil || f.status == "" {
+		return err
 	}
-	ip := net.ParseIP(host)
-	if !f.insecure && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return cli.Usagef("--listen %s can be reached by other hosts in the clear: add --insecure if that is meant", f.listen)
+	return cli.CheckListen("status", f.status, f.tls.Enabled(), f.insecure)
+}
+
+// connections opens the status listener and reads the certificates, if there
+// are any.
+func (f *flags) connections(c *worker.Config) (err error) {
+	if c.Fabric != worker.FabricMesh {
+		return nil
 	}
-	return nil
+	if f.tls.Enabled() {
+		f.tls.OnReload(cli.LogReload(c.Log))
+		if c.Server, err = f.tls.Server(); err != nil {
+			return err
+		}
+		if c.Client, err = f.tls.Client(identity.Worker); err != nil {
+			return err
+		}
+		if c.ToManager, err = f.tls.Client(identity.Manager); err != nil {
+			return err
+		}
+	} else if f.insecure {
+		c.Log.Warn().Msg("connections are plain: whoever can reach the ports can pose as a worker")
+	}
+	if f.status != "" {
+		c.Status, err = cli.Listen("status", f.status)
+	}
+	return err
 }
 
 // macAddress is the one given, or one that stays the same for the same socket

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ernic-dev/ernic/manager/core"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+	"github.com/ernic-dev/ernic/security/identity"
 )
 
 // maxPage is the most claims in one answer.
@@ -95,34 +96,74 @@ func (s *Server) EvictNode(ctx context.Context, r *ernicv1.EvictNodeRequest) (*e
 	if err := checkText(r.GetReason(), maxReason); err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "reason: %v", err)
 	}
-	answer := make(chan error, 1)
-	ev := event{at: time.Now(), evict: &eviction{core.NodeID(r.GetNodeId()), r.GetReason(), answer}}
-	select {
-	case s.events <- ev:
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	case <-s.done:
-		return nil, errGoingDown
+	reason := because(ctx, r.GetReason())
+	err := s.request(ctx, func(c *core.Core, at time.Time, out []core.Effect) ([]core.Effect, error) {
+		return c.Evict(at, core.NodeID(r.GetNodeId()), reason, out)
+	})
+	if err != nil {
+		return nil, err
 	}
-	select {
-	case err := <-answer:
-		return s.evicted(err)
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	case <-s.done:
-		return nil, errGoingDown
+	return &ernicv1.EvictNodeResponse{Quarantine: durationpb.New(max(0, s.cfg.Core.Quarantine))}, nil
+}
+
+// DrainNode asks a worker to end when its guest leaves.
+func (s *Server) DrainNode(ctx context.Context, r *ernicv1.DrainNodeRequest) (*ernicv1.DrainNodeResponse, error) {
+	if err := checkText(r.GetReason(), maxReason); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "reason: %v", err)
 	}
+	reason := because(ctx, r.GetReason())
+	resp := &ernicv1.DrainNodeResponse{}
+	err := s.request(ctx, func(c *core.Core, at time.Time, out []core.Effect) ([]core.Effect, error) {
+		id := core.NodeID(r.GetNodeId())
+		resp.GuestAttached = c.GuestAttached(id)
+		return c.Drain(at, id, reason, out)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// because adds to the reason of an operator who that is.
+func because(ctx context.Context, reason string) string {
+	caller, err := identity.OfCall(ctx)
+	switch {
+	case err != nil:
+		return reason
+	case reason == "":
+		return "by " + caller.String()
+	}
+	return reason + " (by " + caller.String() + ")"
 }
 
 var errGoingDown = status.Error(codes.Unavailable, "the manager is going down")
 
-func (s *Server) evicted(err error) (*ernicv1.EvictNodeResponse, error) {
-	var unknown *core.NoSuchNode
-	switch {
-	case errors.As(err, &unknown):
-		return nil, status.Error(codes.NotFound, err.Error())
-	case err != nil:
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+// request has the loop carry out what an operator wants, and returns when it is stored.
+func (s *Server) request(ctx context.Context, do func(*core.Core, time.Time, []core.Effect) ([]core.Effect, error)) error {
+	answer := make(chan error, 1)
+	select {
+	case s.events <- event{at: time.Now(), request: &request{do, answer}}:
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	case <-s.done:
+		return errGoingDown
 	}
-	return &ernicv1.EvictNodeResponse{Quarantine: durationpb.New(max(0, s.cfg.Core.Quarantine))}, nil
+	select {
+	case err := <-answer:
+		var unknown *core.NoSuchNode
+		var absent *core.NotConnected
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &unknown):
+			return status.Error(codes.NotFound, err.Error())
+		case errors.As(err, &absent):
+			return status.Error(codes.FailedPrecondition, err.Error())
+		}
+		return status.Error(codes.InvalidArgument, err.Error())
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	case <-s.done:
+		return errGoingDown
+	}
 }

@@ -13,6 +13,7 @@ type counters struct {
 	notes         [core.NoteKinds]atomic.Uint64
 	sessions      atomic.Uint64
 	silent        atomic.Uint64 // connections that never registered
+	unauthorized  atomic.Uint64 // calls that their callers may not make
 	storeFailures atomic.Uint64
 	commits       atomic.Uint64
 	meshUpdates   atomic.Uint64
@@ -25,6 +26,7 @@ func (s *Server) Counters() map[string]uint64 {
 	m := map[string]uint64{
 		"session_opened_total":        s.counters.sessions.Load(),
 		"session_unregistered_total":  s.counters.silent.Load(),
+		"call_refused_total":          s.counters.unauthorized.Load(),
 		"store_failure_total":         s.counters.storeFailures.Load(),
 		"store_commit_total":          s.counters.commits.Load(),
 		"mesh_update_sent_total":      s.counters.meshUpdates.Load(),

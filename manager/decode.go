@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"unicode"
 
 	"github.com/ernic-dev/ernic/manager/core"
@@ -19,6 +20,9 @@ const (
 	maxName    = 128
 	maxAddress = 280 // a DNS name, a colon and a port
 	maxVersion = 128
+	// Longer ones are cut.
+	maxInterface = 64
+	maxLinks     = 1024
 )
 
 // decode turns a message of a worker into an event of its session. A nil event means that the message is of a kind this
@@ -100,18 +104,50 @@ func checkAddress(s string) error {
 }
 
 func decodeHeartbeat(session core.SessionID, m *ernicv1.Heartbeat) core.Event {
-	r := m.GetReport()
 	return core.Heartbeat{
 		Session:  session,
 		Node:     core.NodeID(m.GetNodeId()),
 		Sequence: m.GetSequence(),
-		Report: core.Report{
-			GuestAttached: r.GetGuestAttached(),
-			Links:         r.GetLinks(),
-			RTT:           max(0, r.GetRtt().AsDuration()),
-			MeshRevision:  r.GetMeshRevision(),
-		},
+		Report:   decodeReport(m.GetReport()),
 	}
+}
+
+func decodeReport(r *ernicv1.NodeReport) core.Report {
+	report := core.Report{
+		GuestAttached: r.GetGuestAttached(),
+		LinksUp:       r.GetLinks(),
+		RTT:           max(0, r.GetRtt().AsDuration()),
+		MeshRevision:  r.GetMeshRevision(),
+		Draining:      r.GetDraining(),
+	}
+	if r.GetClock() != nil {
+		report.Clock = r.GetClock().AsTime()
+	}
+	if i := r.GetInterface(); i != nil {
+		report.Interface = core.Interface{
+			Name: printable(i.GetName(), maxInterface), Present: i.GetPresent(), Up: i.GetUp(), MTU: i.GetMtu(),
+		}
+	}
+	for _, l := range r.GetLinkReports()[:min(len(r.GetLinkReports()), maxLinks)] {
+		report.Links = append(report.Links, core.Link{
+			Peer: core.NodeID(l.GetPeerId()), State: uint8(min(max(l.GetState(), 0), 0xff)), Lanes: l.GetLanes(),
+			RTT: max(0, l.GetRtt().AsDuration()), QueuedBytes: l.GetQueuedBytes(),
+			Reconnects: l.GetReconnects(), ConnectFailures: l.GetConnectFailures(),
+			LastError: printable(l.GetLastError(), maxReason),
+		})
+	}
+	return report
+}
+
+// printable makes a text of a worker fit for a terminal.
+func printable(s string, limit int) string {
+	s = strings.ToValidUTF8(s[:min(len(s), limit)], "")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
 }
 
 func decodeClaims(session core.SessionID, m *ernicv1.ClaimUpdate) (core.Event, error) {

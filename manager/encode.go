@@ -45,6 +45,10 @@ func encodeProbe(p core.Probe) *ernicv1.SessionResponse {
 	return &ernicv1.SessionResponse{Message: &ernicv1.SessionResponse_Probe{Probe: &ernicv1.Probe{Sequence: p.Sequence}}}
 }
 
+func encodeDrain(d core.Drain) *ernicv1.SessionResponse {
+	return &ernicv1.SessionResponse{Message: &ernicv1.SessionResponse_Drain{Drain: &ernicv1.Drain{Reason: d.Reason}}}
+}
+
 func encodeHeartbeatAck(a core.HeartbeatAck) *ernicv1.SessionResponse {
 	return &ernicv1.SessionResponse{Message: &ernicv1.SessionResponse_HeartbeatAck{
 		HeartbeatAck: &ernicv1.HeartbeatAck{Sequence: a.Sequence},
@@ -133,6 +137,7 @@ func encodeViewNode(n *core.ViewNode) *ernicv1.MeshNode {
 		State:       ernicv1.NodeState(n.State),
 		Instance:    n.Instance[:],
 		Incarnation: n.Incarnation,
+		Identity:    n.Identity,
 	}
 }
 
@@ -160,18 +165,45 @@ func encodeNode(n *core.NodeInfo) *ernicv1.Node {
 		Reason:       n.Reason,
 		Since:        encodeTime(n.Since),
 		Claims:       uint32(n.Claims),
+		Identity:     n.Identity,
 	}
 	if n.Reported {
-		m.Report = &ernicv1.NodeReport{
-			GuestAttached: n.Report.GuestAttached,
-			Links:         n.Report.Links,
-			MeshRevision:  n.Report.MeshRevision,
-		}
-		if n.Report.RTT > 0 {
-			m.Report.Rtt = durationpb.New(n.Report.RTT)
+		m.Report = encodeReport(&n.Report)
+		if !n.Report.Clock.IsZero() {
+			m.ClockSkew = durationpb.New(n.Skew)
 		}
 	}
 	return m
+}
+
+func encodeReport(r *core.Report) *ernicv1.NodeReport {
+	m := &ernicv1.NodeReport{
+		GuestAttached: r.GuestAttached,
+		Links:         r.LinksUp,
+		MeshRevision:  r.MeshRevision,
+		Draining:      r.Draining,
+		Clock:         encodeTime(r.Clock),
+		Rtt:           encodeDuration(r.RTT),
+	}
+	if i := r.Interface; i.Name != "" {
+		m.Interface = &ernicv1.InterfaceReport{Name: i.Name, Present: i.Present, Up: i.Up, Mtu: i.MTU}
+	}
+	for i := range r.Links {
+		l := &r.Links[i]
+		m.LinkReports = append(m.LinkReports, &ernicv1.LinkReport{
+			PeerId: uint32(l.Peer), State: ernicv1.LinkState(l.State), Lanes: l.Lanes, Rtt: encodeDuration(l.RTT),
+			QueuedBytes: l.QueuedBytes, Reconnects: l.Reconnects, ConnectFailures: l.ConnectFailures, LastError: l.LastError,
+		})
+	}
+	return m
+}
+
+// encodeDuration leaves one that is zero unset.
+func encodeDuration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
 }
 
 func encodeGid(c *core.ClaimRecord) *ernicv1.Gid {

@@ -49,22 +49,22 @@ type Server struct {
 	storeDown bool
 
 	sessions sessionTable
+	history  eventLog
 	updates  updateCache
 	changed  signal // whatever operators see may have changed
 	counters counters
 }
 
-// event is an event of the core with the time at which it came in, or an eviction.
+// event is an event of the core with the time at which it came in, or a request of an operator.
 type event struct {
-	at    time.Time
-	core  core.Event
-	evict *eviction
+	at      time.Time
+	core    core.Event
+	request *request
 }
 
-// eviction is a request of an operator.
-type eviction struct {
-	node   core.NodeID
-	reason string
+// request is what an operator wants done to a node.
+type request struct {
+	do     func(c *core.Core, at time.Time, out []core.Effect) ([]core.Effect, error)
 	answer chan<- error
 }
 
@@ -91,6 +91,7 @@ func New(cfg Config) (*Server, error) {
 		core:    core.New(cfg.Core, now, state),
 	}
 	s.sessions.init()
+	s.history.init()
 	s.changed.init()
 	history, revision := s.core.Revision()
 	s.log.Info().Int("nodes", len(state.Nodes)).Int("claims", len(state.Claims)).Stringer("history", history).
@@ -112,7 +113,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, opts ...grpc.ServerO
 			Timeout:           10 * time.Second,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	}, opts...)...)
+	}, append(s.guard().ServerOptions(), opts...)...)...)
 	ernicv1.RegisterManagerServiceServer(g, s)
 	health := health.NewServer()
 	healthv1.RegisterHealthServer(g, health)
@@ -206,10 +207,10 @@ func (s *Server) process(batch []event, effects []core.Effect) []core.Effect {
 	var answers []answer
 	for i := range batch {
 		ev := &batch[i]
-		if ev.evict != nil {
+		if r := ev.request; r != nil {
 			var err error
-			effects, err = s.core.Evict(ev.at, ev.evict.node, ev.evict.reason, effects)
-			answers = append(answers, answer{ev.evict.answer, err})
+			effects, err = r.do(s.core, ev.at, effects)
+			answers = append(answers, answer{r.answer, err})
 			continue
 		}
 		effects = s.core.Step(ev.at, ev.core, effects)
@@ -264,6 +265,8 @@ func (s *Server) dispatch(effects []core.Effect) {
 			s.sessions.send(e.Session, encodeHeartbeatAck(e))
 		case core.ClaimAck:
 			s.sessions.send(e.Session, encodeClaimAck(e))
+		case core.Drain:
+			s.sessions.send(e.Session, encodeDrain(e))
 		case core.Probe:
 			s.sessions.send(e.Session, encodeProbe(e))
 		case core.End:
@@ -292,6 +295,7 @@ func (s *Server) note(n core.Note) {
 		line = line.Stringer("gid", n.GID)
 	}
 	line.Msg(n.Text)
+	s.history.add(time.Now(), n)
 }
 
 // post hands an event to the loop and reports whether it will be taken.

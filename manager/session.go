@@ -3,7 +3,6 @@
 package manager
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +11,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/ernic-dev/ernic/manager/core"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+	"github.com/ernic-dev/ernic/security/identity"
 )
 
 // outbox is how many answers a session holds for a worker that does not read them. Answers are small and follow from
@@ -153,6 +152,7 @@ func (s *Server) Session(stream grpc.BidiStreamingServer[ernicv1.SessionRequest,
 // read turns what a worker sends into events until the stream ends.
 func (s *Server) read(stream grpc.BidiStreamingServer[ernicv1.SessionRequest, ernicv1.SessionResponse], ss *session, registered chan<- struct{}) {
 	first := true
+	caller, notKnown := identity.OfCall(stream.Context())
 	for {
 		m, err := stream.Recv()
 		if err != nil {
@@ -162,12 +162,10 @@ func (s *Server) read(stream grpc.BidiStreamingServer[ernicv1.SessionRequest, er
 		}
 		ev, err := decode(ss.id, m)
 		if first && err == nil {
-			if _, ok := ev.(core.Register); !ok {
-				err = errors.New("the first message is no registration")
-			}
+			ev, err = identify(ev, caller, notKnown)
 		}
 		if err != nil {
-			ev = core.Malformed{Session: ss.id, Cause: fmt.Sprintf("%v (from %s)", err, peerName(stream.Context()))}
+			ev = core.Malformed{Session: ss.id, Cause: fmt.Sprintf("%v (from %s)", err, caller)}
 		} else if first {
 			first = false
 			have := m.GetRegister().GetHave()
@@ -197,11 +195,19 @@ func endCause(err error) string {
 	return fmt.Sprintf("%s (%s)", st.Message(), st.Code())
 }
 
-func peerName(ctx context.Context) string {
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		return p.Addr.String()
+// identify binds the first event of a session, which must be a registration, to the holder of the certificate.
+func identify(ev core.Event, caller identity.Caller, notKnown error) (core.Event, error) {
+	r, ok := ev.(core.Register)
+	if !ok {
+		return nil, errors.New("the first message is no registration")
 	}
-	return "an unknown address"
+	if notKnown != nil {
+		return nil, notKnown
+	}
+	if caller.Identity != (identity.Identity{}) {
+		r.Identity = caller.Identity.String()
+	}
+	return r, nil
 }
 
 // write sends answers as they come, and updates of the mesh from the moment that the worker is welcome.

@@ -100,8 +100,12 @@ func steadyNode(n *ernicv1.Node) *ernicv1.Node {
 	steady := proto.CloneOf(n)
 	steady.LastHeard = nil
 	if r := steady.GetReport(); r != nil {
-		r.Rtt, r.MeshRevision = nil, 0
+		r.Rtt, r.MeshRevision, r.Clock = nil, 0, nil
+		for _, l := range r.GetLinkReports() {
+			l.Rtt, l.QueuedBytes = nil, 0
+		}
 	}
+	steady.ClockSkew = nil
 	return steady
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/ernic-dev/ernic/manager"
 	"github.com/ernic-dev/ernic/manager/core"
 	"github.com/ernic-dev/ernic/manager/store"
+	"github.com/ernic-dev/ernic/security/identity"
 )
 
 func main() { cli.Main(command()) }
@@ -60,7 +61,7 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.DurationVar(&f.claimTTL, "claim-ttl", 24*time.Hour, "`time` for which a dead node keeps its id and its claims")
 	fs.DurationVar(&f.quarantine, "quarantine", 10*time.Minute, "`time` for which the id of an evicted node is not given out")
 	fs.IntVar(&f.maxClaims, "max-claims", 4096, "most `addresses` that one node may claim")
-	f.tls.AddFlags(fs)
+	f.tls.AddFlags(fs, identity.Manager)
 	f.log.AddFlags(fs)
 	return c
 }
@@ -99,7 +100,7 @@ func (f *flags) config() (core.Config, error) {
 	if quarantine == 0 {
 		quarantine = -1
 	}
-	if err := cli.CheckListen(f.listen, f.tls.Enabled(), f.insecure); err != nil {
+	if err := cli.CheckListen("listen", f.listen, f.tls.Enabled(), f.insecure); err != nil {
 		return core.Config{}, err
 	}
 	return core.Config{HealthInterval: f.interval, ClaimTTL: f.claimTTL, Quarantine: quarantine, MaxClaims: f.maxClaims}, nil
@@ -114,11 +115,12 @@ func run(ctx context.Context, f *flags) (err error) {
 	if err != nil {
 		return err
 	}
+	f.tls.OnReload(cli.LogReload(log))
 	creds, err := f.tls.Server()
 	if err != nil {
 		return err
 	}
-	l, err := cli.Listen(f.listen)
+	l, err := cli.Listen("listen", f.listen)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ernic-dev/ernic/cmd/internal/cli"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+	"github.com/ernic-dev/ernic/security/identity"
 	"github.com/ernic-dev/ernic/worker/session"
 )
 
@@ -43,14 +44,14 @@ Every flag can come from the environment: --manager from ERNIC_MANAGER.`,
 	fs := root.PersistentFlags()
 	fs.StringVar(&o.manager, "manager", "127.0.0.1:6320", "`address` of the manager, host or host:port")
 	fs.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` within which the answer has to come")
-	o.tls.AddFlags(fs)
+	o.tls.AddFlags(fs, identity.Operator)
 	root.AddCommand(nodesCommand(&o), gidsCommand(&o), nodeCommand(&o), statusCommand(&o))
 	return root
 }
 
-// connect returns a connection to address and what to call when it is done with.
-func (o *options) connect(address string) (*grpc.ClientConn, func(), error) {
-	creds, err := o.tls.Client()
+// connect returns a connection to a server of a role at address, and what to call when it is done with.
+func (o *options) connect(address string, server identity.Role) (*grpc.ClientConn, func(), error) {
+	creds, err := o.tls.Client(server)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -68,7 +69,7 @@ func (o *options) client() (ernicv1.ManagerServiceClient, func(), error) {
 	if err != nil {
 		return nil, nil, cli.Usagef("--manager: %w", err)
 	}
-	conn, done, err := o.connect(address)
+	conn, done, err := o.connect(address, identity.Manager)
 	if err != nil {
 		return nil, nil, err
 	}

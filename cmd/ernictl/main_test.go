@@ -74,8 +74,13 @@ func (m *mesh) worker(name string, addresses ...string) (s *session.Session, sto
 	m.t.Helper()
 	s, err := session.New(session.Config{
 		Manager: m.address, Name: name, Addr: name + ":7000", Version: "v-worker", Log: zerolog.Nop(),
-		Dial:   []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())},
-		Report: func() session.Report { return session.Report{GuestAttached: name == "alpha", Links: 2} },
+		Dial: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())},
+		Report: func() session.Report {
+			return session.Report{GuestAttached: name == "alpha", Links: []session.Link{
+				{Peer: 8, State: ernicv1.LinkState_LINK_STATE_UP, Lanes: 4, RTT: 40 * time.Microsecond},
+				{Peer: 9, State: ernicv1.LinkState_LINK_STATE_UP, Lanes: 4},
+			}}
+		},
 	})
 	if err != nil {
 		m.t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/ernic-dev/ernic/cmd/internal/cli"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 	"github.com/ernic-dev/ernic/proto/gid"
+	"github.com/ernic-dev/ernic/security/identity"
 )
 
 // workerStatus is the status of a worker as it is printed. The names of its fields are stable.
@@ -116,7 +117,7 @@ It works also while the worker cannot reach the manager.`,
 			if host, _, err := net.SplitHostPort(args[0]); err != nil || host == "" {
 				return cli.Usagef("worker address %q: not host:port", args[0])
 			}
-			conn, done, err := o.connect(args[0])
+			conn, done, err := o.connect(args[0], identity.Worker)
 			if err != nil {
 				return err
 			}

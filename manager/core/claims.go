@@ -165,10 +165,16 @@ func (c *Core) setRoute(g GID, id NodeID) {
 	switch {
 	case id == Manager && had:
 		delete(c.routes, g)
+		c.note(NoteOwner, old, g, fmt.Sprintf("%s no longer belongs to node %d", g, old))
 	case id == Manager, had && old == id:
 		return
 	default:
 		c.routes[g] = id
+		text := fmt.Sprintf("%s belongs to node %d", g, id)
+		if had {
+			text += fmt.Sprintf(", no longer to node %d", old)
+		}
+		c.note(NoteOwner, id, g, text)
 	}
 	c.viewRoute(g)
 }

@@ -69,7 +69,7 @@ type Core struct {
 	nodes      map[NodeID]*node
 	order      []NodeID
 	lowestFree NodeID // no id below is free
-	byInstance map[Instance]NodeID
+	byProcess  map[process]NodeID
 	// sessions maps bound sessions to their node, and waiting ones to the node they ask for.
 	sessions map[SessionID]NodeID
 
@@ -84,6 +84,31 @@ type Core struct {
 	out    []Effect
 }
 
+// process names a process of a worker. Instances are known to all of the mesh, so that one alone proves nothing.
+type process struct {
+	instance Instance
+	identity string
+}
+
+func (r *NodeRecord) process() process { return process{r.Instance, r.Identity} }
+
+// nodeOf returns the node that a process is. One that registered while connections were still plain is known without
+// its identity.
+func (c *Core) nodeOf(p process) (NodeID, bool) {
+	id, ok := c.byProcess[p]
+	if !ok {
+		id, ok = c.byProcess[process{instance: p.instance}]
+	}
+	return id, ok
+}
+
+// forgetProcess takes the process of n out of the index.
+func (c *Core) forgetProcess(n *node) {
+	if c.byProcess[n.process()] == n.ID {
+		delete(c.byProcess, n.process())
+	}
+}
+
 // node is all that is known of a node.
 type node struct {
 	NodeRecord
@@ -94,6 +119,7 @@ type node struct {
 	// report is valid if reported is set.
 	report   Report
 	reported bool
+	skew     time.Duration // of the worker's clock, ahead of the manager's
 
 	session      SessionID // zero: none
 	sessionSince time.Time
@@ -136,7 +162,7 @@ func New(cfg Config, at time.Time, state State) *Core {
 		revision:   state.Revision,
 		nodes:      make(map[NodeID]*node),
 		lowestFree: 1,
-		byInstance: make(map[Instance]NodeID),
+		byProcess:  make(map[process]NodeID),
 		sessions:   make(map[SessionID]NodeID),
 		claims:     make(map[GID][]*claim),
 		routes:     make(map[GID]NodeID),
@@ -156,7 +182,10 @@ func (c *Core) Step(at time.Time, ev Event, out []Effect) []Effect {
 		c.register(&ev)
 	case Heartbeat:
 		if n := c.speaker(ev.Session, ev.Node, "heartbeat"); n != nil {
-			n.report, n.reported = ev.Report, true
+			n.report, n.reported, n.skew = ev.Report, true, 0
+			if !ev.Report.Clock.IsZero() {
+				n.skew = ev.Report.Clock.Sub(c.now)
+			}
 			c.emit(HeartbeatAck{ev.Session, ev.Sequence})
 		}
 	case ClaimUpdate:
@@ -228,9 +257,7 @@ func (c *Core) remove(n *node) {
 	if i, ok := slices.BinarySearch(c.order, n.ID); ok {
 		c.order = slices.Delete(c.order, i, i+1)
 	}
-	if c.byInstance[n.Instance] == n.ID {
-		delete(c.byInstance, n.Instance)
-	}
+	c.forgetProcess(n)
 	c.lowestFree = min(c.lowestFree, n.ID)
 	c.touchNode(n.ID)
 	c.viewNode(n.ID)

@@ -41,6 +41,12 @@ type HeartbeatAck struct {
 	Sequence uint64
 }
 
+// Drain asks the worker of a session to end when its guest leaves.
+type Drain struct {
+	Session SessionID
+	Reason  string
+}
+
 // ClaimAck says that a ClaimUpdate was entered but for the claims it lists.
 type ClaimAck struct {
 	Session  SessionID
@@ -53,6 +59,7 @@ func (End) effect()          {}
 func (Probe) effect()        {}
 func (HeartbeatAck) effect() {}
 func (ClaimAck) effect()     {}
+func (Drain) effect()        {}
 func (Note) effect()         {}
 
 func (e Welcome) String() string {
@@ -70,6 +77,8 @@ func (e Welcome) String() string {
 func (e End) String() string { return fmt.Sprintf("s%d <- end (%s): %s", e.Session, e.Reason, e.Text) }
 
 func (e Probe) String() string { return fmt.Sprintf("s%d <- probe %d", e.Session, e.Sequence) }
+
+func (e Drain) String() string { return fmt.Sprintf("s%d <- drain: %s", e.Session, e.Reason) }
 
 func (e HeartbeatAck) String() string {
 	return fmt.Sprintf("s%d <- heartbeat %d answered", e.Session, e.Sequence)
@@ -100,6 +109,8 @@ const (
 	NoteConflictOver
 	NoteClaimed
 	NoteReleased
+	NoteOwner
+	NoteDrain
 	NoteRejected
 	NoteRefused
 	NoteIdentity
@@ -109,8 +120,8 @@ const (
 
 var noteNames = [NoteKinds]string{
 	"node_joined", "node_returned", "node_suspect", "node_recovered", "node_dead", "node_left", "node_evicted",
-	"node_forgotten", "gid_conflict", "gid_conflict_over", "gid_claimed", "gid_released", "gid_rejected",
-	"session_refused", "identity_refused", "manager_stalled",
+	"node_forgotten", "gid_conflict", "gid_conflict_over", "gid_claimed", "gid_released", "gid_owner",
+	"node_drain", "gid_rejected", "session_refused", "identity_refused", "manager_stalled",
 }
 
 func (k NoteKind) String() string {

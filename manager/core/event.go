@@ -15,6 +15,7 @@ type Register struct {
 	Addr        string // host:port of the node's FabricService; empty: cannot be dialled
 	Version     string
 	Protocol    Versions
+	Identity    string // holder of the certificate of the connection; empty: the connection is plain
 }
 
 // Heartbeat shows that a node lives.

@@ -17,6 +17,7 @@ type NodeInfo struct {
 	LastHeard    time.Time // zero: not since the manager started
 	Report       Report
 	Reported     bool
+	Skew         time.Duration // how far the node's clock is ahead, as of the last report
 	Claims       int
 }
 
@@ -30,6 +31,7 @@ func (c *Core) Nodes() []NodeInfo {
 			LastHeard:  n.lastHeard,
 			Report:     n.report,
 			Reported:   n.reported,
+			Skew:       n.skew,
 			Claims:     len(n.claims),
 		}
 		if n.session != 0 {
@@ -41,6 +43,12 @@ func (c *Core) Nodes() []NodeInfo {
 		infos = append(infos, info)
 	}
 	return infos
+}
+
+// GuestAttached reports whether a node said that a guest uses it.
+func (c *Core) GuestAttached(id NodeID) bool {
+	n := c.nodes[id]
+	return n != nil && n.reported && n.report.GuestAttached
 }
 
 // ClaimKey names a claim. Its order is that of the GID's bytes, then of the node.

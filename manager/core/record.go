@@ -18,6 +18,7 @@ type NodeRecord struct {
 	Addr        string
 	Version     string
 	Protocol    uint32
+	Identity    string // holder of the certificate that it registered with; empty: none
 	State       NodeState
 	Reason      string    // why it is not alive
 	Since       time.Time // in this state
@@ -141,7 +142,7 @@ func (c *Core) restore(state State) {
 			n.returnBy = c.now.Add(c.cfg.silence())
 		}
 		if rec.State != Evicted {
-			c.byInstance[rec.Instance] = rec.ID
+			c.byProcess[rec.process()] = rec.ID
 		}
 		c.insert(n)
 	}

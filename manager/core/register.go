@@ -40,7 +40,7 @@ func (c *Core) register(r *Register) {
 func (c *Core) identify(r *Register) (*node, Reason, string) {
 	if r.Node == AnyNode {
 		// The same process asking a second time never saw the answer to the first; it gets the same id.
-		if id, ok := c.byInstance[r.Instance]; ok {
+		if id, ok := c.nodeOf(process{r.Instance, r.Identity}); ok {
 			return c.nodes[id], 0, ""
 		}
 		return nil, 0, ""
@@ -48,7 +48,7 @@ func (c *Core) identify(r *Register) (*node, Reason, string) {
 	if r.Node == Manager {
 		return nil, ReasonMalformed, "node 0 is the manager"
 	}
-	if id, ok := c.byInstance[r.Instance]; ok && id != r.Node {
+	if id, ok := c.nodeOf(process{r.Instance, r.Identity}); ok && id != r.Node {
 		return nil, ReasonIDTaken, fmt.Sprintf("the worker asks for node %d but is node %d", r.Node, id)
 	}
 	n := c.nodes[r.Node]
@@ -57,10 +57,19 @@ func (c *Core) identify(r *Register) (*node, Reason, string) {
 		return nil, 0, ""
 	case n.State == Evicted:
 		return nil, ReasonEvicted, fmt.Sprintf("node %d was evicted", n.ID)
+	case n.Identity != "" && n.Identity != r.Identity:
+		return nil, ReasonIDTaken, fmt.Sprintf("node %d belongs to %s, not to %s", n.ID, n.Identity, nobodyIfEmpty(r.Identity))
 	case n.Instance == r.Instance, n.Addr != "" && n.Addr == r.Addr:
 		return n, 0, ""
 	}
 	return nil, ReasonIDTaken, fmt.Sprintf("node %d is the worker %q at %q, not %q at %q", n.ID, n.Name, n.Addr, r.Name, r.Addr)
+}
+
+func nobodyIfEmpty(identity string) string {
+	if identity == "" {
+		return "somebody without a certificate"
+	}
+	return identity
 }
 
 func (c *Core) refuse(r *Register, reason Reason, text string) {
@@ -103,15 +112,15 @@ func (c *Core) accept(n *node, r *Register) {
 
 // bind makes r the session and the identity of n.
 func (c *Core) bind(n *node, r *Register) {
-	if c.byInstance[n.Instance] == n.ID {
-		delete(c.byInstance, n.Instance)
-	}
-	if n.Name != r.Name || n.Addr != r.Addr || n.Instance != r.Instance || n.Incarnation != r.Incarnation {
+	c.forgetProcess(n)
+	if n.Name != r.Name || n.Addr != r.Addr || n.Instance != r.Instance || n.Incarnation != r.Incarnation ||
+		n.Identity != r.Identity {
 		c.viewNode(n.ID)
 	}
 	n.Name, n.Addr, n.Instance, n.Incarnation, n.Version = r.Name, r.Addr, r.Instance, r.Incarnation, r.Version
+	n.Identity = r.Identity
 	n.Protocol, _ = c.cfg.Versions.Common(r.Protocol)
-	c.byInstance[n.Instance] = n.ID
+	c.byProcess[n.process()] = n.ID
 	c.sessions[r.Session] = n.ID
 	n.session, n.sessionSince, n.lastHeard = r.Session, c.now, c.now
 	n.suspect, n.restored, n.reported, n.probe, n.waiting = false, false, false, 0, nil
@@ -254,6 +263,32 @@ type IsManager struct{ Operation string }
 
 func (e *IsManager) Error() string { return "node 0 is the manager: it cannot be " + e.Operation }
 
+// NotConnected is the error of a request to a worker that has no session.
+type NotConnected struct{ ID NodeID }
+
+func (e *NotConnected) Error() string { return fmt.Sprintf("node %d has no session", e.ID) }
+
+// Drain asks a node to end when its guest leaves.
+func (c *Core) Drain(at time.Time, id NodeID, reason string, out []Effect) ([]Effect, error) {
+	if id == Manager {
+		return out, &IsManager{"drained"}
+	}
+	n := c.nodes[id]
+	switch {
+	case n == nil || n.State == Evicted:
+		return out, &NoSuchNode{id}
+	case n.session == 0:
+		return out, &NotConnected{id}
+	}
+	c.begin(at, out)
+	if reason == "" {
+		reason = "by an operator"
+	}
+	c.note(NoteDrain, id, GID{}, fmt.Sprintf("node %d is asked to end when its guest leaves: %s", id, reason))
+	c.emit(Drain{n.session, reason})
+	return c.finish(), nil
+}
+
 // Evict removes a node and its claims for good, and keeps its id out of use for the quarantine.
 func (c *Core) Evict(at time.Time, id NodeID, reason string, out []Effect) ([]Effect, error) {
 	if id == Manager {
@@ -273,7 +308,7 @@ func (c *Core) Evict(at time.Time, id NodeID, reason string, out []Effect) ([]Ef
 		c.emit(End{Session: n.session, Node: id, Reason: ReasonEvicted, Text: text})
 	}
 	c.discard(n, ReasonEvicted, text)
-	delete(c.byInstance, n.Instance)
+	c.forgetProcess(n)
 	if c.cfg.Quarantine > 0 {
 		n.suspect, n.reported = false, false
 		n.Until = c.now.Add(c.cfg.Quarantine)

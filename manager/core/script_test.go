@@ -20,11 +20,11 @@ var update = flag.Bool("update", false, "rewrite the expected traces in testdata
 
 // TestScripts runs the incident reports in testdata: commands, a line of four dashes, and the trace they must leave.
 //
-//	register s1 any instance=a addr=h1:1 [name=n] [proto=1-1]    open a session
+//	register s1 any instance=a addr=h1:1 [name=n] [holder=h] [proto=1-1]    open a session
 //	beat s1 ...                                                  heartbeats
 //	claim s1 GID SOURCE ... | release s1 GID ...                 change the addresses of a node
 //	speak s1 as N                                                a heartbeat that names another node
-//	answer s1 | leave s1 | end s1 | evict N                      what the names say
+//	answer s1 | leave s1 | end s1 | evict N | drain N                      what the names say
 //	wait 16s [beating s1 ...]                                    time passes, with ticks and heartbeats
 //	stall 10s                                                    time passes and the manager does not run
 //	restart                                                      the manager is killed and started on what it stored
@@ -190,12 +190,16 @@ func (s *script) run(args []string, out *strings.Builder) error {
 	case "restart":
 		s.core = New(s.cfg, s.now, s.disk.state())
 		return nil
-	case "evict":
+	case "evict", "drain":
 		id, err := strconv.ParseUint(args[1], 10, 32)
 		if err != nil {
 			return err
 		}
-		effects, err := s.core.Evict(s.now, NodeID(id), strings.Join(args[2:], " "), nil)
+		do := s.core.Evict
+		if args[0] == "drain" {
+			do = s.core.Drain
+		}
+		effects, err := do(s.now, NodeID(id), strings.Join(args[2:], " "), nil)
 		if err != nil {
 			fmt.Fprintf(out, "%6s error: %v\n", s.now.Sub(s.start), err)
 		}
@@ -280,6 +284,8 @@ func (s *script) register(session SessionID, args []string, out *strings.Builder
 			r.Addr = value
 		case "name":
 			r.Name = value
+		case "holder":
+			r.Identity = value
 		case "proto":
 			if _, err := fmt.Sscanf(value, "%d-%d", &r.Protocol.Min, &r.Protocol.Max); err != nil {
 				return err

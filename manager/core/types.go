@@ -146,9 +146,33 @@ func (r Reason) String() string {
 // Report is what a worker says of itself with a heartbeat.
 type Report struct {
 	GuestAttached bool
-	Links         uint32
+	LinksUp       uint32
 	RTT           time.Duration // zero before the first answered heartbeat
 	MeshRevision  uint64
+	// Clock is the worker's clock when it sent the report; zero: not told.
+	Clock time.Time
+	// Draining is set when the worker ends with its guest.
+	Draining  bool
+	Interface Interface
+	Links     []Link
+}
+
+// Interface is the state of the interface that carries a guest's Ethernet frames. Without a name there is none.
+type Interface struct {
+	Name        string
+	Present, Up bool
+	MTU         uint32
+}
+
+// Link is a link to a peer as one end sees it. States are those of ernic.v1.LinkState.
+type Link struct {
+	Peer                        NodeID
+	State                       uint8
+	Lanes                       uint32
+	RTT                         time.Duration // zero: not known
+	QueuedBytes                 uint64
+	Reconnects, ConnectFailures uint64
+	LastError                   string
 }
 
 // Claim is one address that a node owns.

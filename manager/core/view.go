@@ -17,6 +17,7 @@ type ViewNode struct {
 	State       NodeState
 	Instance    Instance
 	Incarnation uint64
+	Identity    string // holder of the certificate that alone may speak for the node; empty: connections are plain
 }
 
 // Route says that a GID resolves to a node.
@@ -148,5 +149,6 @@ func (c *Core) snapshot() Update {
 }
 
 func (n *node) view() ViewNode {
-	return ViewNode{ID: n.ID, Name: n.Name, Addr: n.Addr, State: n.State, Instance: n.Instance, Incarnation: n.Incarnation}
+	return ViewNode{ID: n.ID, Name: n.Name, Addr: n.Addr, State: n.State, Instance: n.Instance,
+		Incarnation: n.Incarnation, Identity: n.Identity}
 }

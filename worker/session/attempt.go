@@ -13,7 +13,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 )
@@ -153,19 +152,7 @@ func (l *link) run(ctx context.Context, m *ernicv1.Registered) error {
 }
 
 func (l *link) heartbeat() error {
-	r := l.s.cfg.Report()
-	m := &ernicv1.Heartbeat{
-		NodeId:   l.node,
-		Sequence: l.beat.Load() + 1,
-		Report: &ernicv1.NodeReport{
-			GuestAttached: r.GuestAttached,
-			Links:         r.Links,
-			MeshRevision:  l.s.mesh.Load().Revision,
-		},
-	}
-	if rtt := time.Duration(l.s.rtt.Load()); rtt > 0 {
-		m.Report.Rtt = durationpb.New(rtt)
-	}
+	m := &ernicv1.Heartbeat{NodeId: l.node, Sequence: l.beat.Load() + 1, Report: l.s.report()}
 	l.beatAt.Store(int64(time.Since(l.start)))
 	l.beat.Store(m.GetSequence())
 	return l.stream.Send(&ernicv1.SessionRequest{Message: &ernicv1.SessionRequest_Heartbeat{Heartbeat: m}})
@@ -227,6 +214,8 @@ func (l *link) take(m *ernicv1.SessionResponse) error {
 		case l.probes <- m.Probe.GetSequence():
 		default: // an answer that is not sent yet answers this one too
 		}
+	case *ernicv1.SessionResponse_Drain:
+		l.s.drain(m.Drain.GetReason())
 	case *ernicv1.SessionResponse_Mesh:
 		return l.takeMesh(m.Mesh)
 	}

@@ -58,12 +58,6 @@ type Config struct {
 	MinProtocol, MaxProtocol uint32
 }
 
-// Report is what a worker says of itself.
-type Report struct {
-	GuestAttached bool
-	Links         uint32 // peer links that are up
-}
-
 // Handlers are called by the session, one after another, and must return soon. Any of them may be nil.
 type Handlers struct {
 	// Registered is called when the manager has accepted a registration. The node is another than the last time if the
@@ -71,6 +65,8 @@ type Handlers struct {
 	Registered func(node uint32)
 	// Mesh is called when a new view is in place.
 	Mesh func(old, now *Mesh)
+	// Drain is called when the worker is asked to end as soon as no guest uses it.
+	Drain func(reason string)
 }
 
 // ManagerAddr completes the address of a manager as a user writes it: host, host:port, IPv6 address, or [IPv6]:port.

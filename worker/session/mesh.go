@@ -19,6 +19,8 @@ type Node struct {
 	// Instance and Incarnation tell one process from another under the same id.
 	Instance    [16]byte
 	Incarnation uint64
+	// Identity is the holder of the certificate that alone may speak for the node; empty when connections are plain.
+	Identity string
 }
 
 // Mesh is the mesh at one revision. It never changes and may be read by any number of goroutines.
@@ -101,5 +103,6 @@ func decodeNode(n *ernicv1.MeshNode) *Node {
 		State:       n.GetState(),
 		Instance:    [16]byte(n.GetInstance()),
 		Incarnation: n.GetIncarnation(),
+		Identity:    n.GetIdentity(),
 	}
 }

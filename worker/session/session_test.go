@@ -136,8 +136,13 @@ func TestReportsReachTheManagerSoonAndAreTrue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m, _ := start(t, manager.Config{})
 		var guest atomic.Bool
+		const up = ernicv1.LinkState_LINK_STATE_UP
 		w := startWorker(t, m, "w1", func(c *session.Config) {
-			c.Report = func() session.Report { return session.Report{GuestAttached: guest.Load(), Links: 3} }
+			c.Report = func() session.Report {
+				return session.Report{GuestAttached: guest.Load(), Links: []session.Link{
+					{Peer: 2, State: up}, {Peer: 3, State: up}, {Peer: 4, State: up}, {Peer: 5, State: ernicv1.LinkState_LINK_STATE_BACKOFF, LastError: "no\nroute"},
+				}}
+			}
 		})
 		settle()
 		report := func() *ernicv1.NodeReport {
@@ -147,7 +152,8 @@ func TestReportsReachTheManagerSoonAndAreTrue(t *testing.T) {
 			}
 			return resp.GetNodes()[1].GetReport()
 		}
-		if r := report(); r.GetGuestAttached() || r.GetLinks() != 3 {
+		if r := report(); r.GetGuestAttached() || r.GetLinks() != 3 || len(r.GetLinkReports()) != 4 ||
+			r.GetLinkReports()[3].GetLastError() != "no route" {
 			t.Errorf("report %v", r)
 		}
 		guest.Store(true)

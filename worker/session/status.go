@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+	"github.com/ernic-dev/ernic/security/identity"
 )
 
 // Status returns how the worker stands to the manager and the mesh.
 func (s *Session) Status() *ernicv1.GetStatusResponse {
 	mesh := s.mesh.Load()
 	nodes, routes := mesh.Len()
-	report := s.cfg.Report()
 	st := &ernicv1.GetStatusResponse{
 		Name:        s.cfg.Name,
 		Instance:    s.cfg.Instance[:],
@@ -29,17 +30,10 @@ func (s *Session) Status() *ernicv1.GetStatusResponse {
 		MeshNodes:   uint32(nodes),
 		MeshRoutes:  uint32(routes),
 		Claims:      s.Claims(),
-		Report: &ernicv1.NodeReport{
-			GuestAttached: report.GuestAttached,
-			Links:         report.Links,
-			MeshRevision:  mesh.Revision,
-		},
+		Report:      s.report(),
 	}
 	if mesh != empty {
 		st.Mesh = &ernicv1.MeshPoint{History: mesh.History[:], Revision: mesh.Revision}
-	}
-	if rtt := time.Duration(s.rtt.Load()); rtt > 0 {
-		st.Report.Rtt = durationpb.New(rtt)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,14 +54,31 @@ func (s *Session) RegisterStatus(r grpc.ServiceRegistrar) {
 	ernicv1.RegisterWorkerServiceServer(r, &statusServer{session: s})
 }
 
+// statusCalls are the methods of a status listener and who may call them.
+var statusCalls = map[string][]identity.Role{
+	ernicv1.WorkerService_GetStatus_FullMethodName: {identity.Operator},
+
+	healthv1.Health_Check_FullMethodName: identity.Roles(),
+	healthv1.Health_List_FullMethodName:  identity.Roles(),
+	healthv1.Health_Watch_FullMethodName: identity.Roles(),
+}
+
 // ServeStatus answers for the status of the session on a listener of its own until ctx ends, and closes it. Options are
 // added to those of the server, credentials for example.
 func (s *Session) ServeStatus(ctx context.Context, l net.Listener, opts ...grpc.ServerOption) error {
+	guard := identity.Guard{Allow: statusCalls, Refused: func(caller identity.Caller, method string, err error) {
+		s.cfg.Log.Warn().Str("event", "call_refused").Str("caller", caller.String()).Str("method", method).Err(err).
+			Msg("a call that the caller may not make")
+	}}
+	opts = append(guard.ServerOptions(), opts...)
 	g := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(1 << 16),
 		grpc.MaxConcurrentStreams(16),
 		grpc.ConnectionTimeout(5 * time.Second),
 	}, opts...)...)
+	health := health.NewServer()
+	healthv1.RegisterHealthServer(g, health)
+	defer health.Shutdown()
 	s.RegisterStatus(g)
 	// Not waited for: the end of the server waits for connections that have not finished their handshake.
 	defer context.AfterFunc(ctx, func() {

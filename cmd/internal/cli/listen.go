@@ -11,16 +11,16 @@ import (
 )
 
 // CheckListen refuses an address that other hosts can reach unless connections to it are protected, or the caller says
-// that they need not be.
-func CheckListen(address string, protected, insecure bool) error {
+// that they need not be. flag is the name of the flag, without dashes.
+func CheckListen(flag, address string, protected, insecure bool) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return Usagef("--listen %q is not host:port: %w", address, err)
+		return Usagef("--%s %q is not host:port: %w", flag, address, err)
 	}
 	if protected || insecure || isLoopback(host) {
 		return nil
 	}
-	return Usagef("--listen %s can be reached by other hosts in the clear: give --tls-cert, --tls-key and --tls-ca, or --insecure if that is meant", address)
+	return Usagef("--%s %s can be reached by other hosts in the clear: give --tls-cert, --tls-key and --tls-ca, or --insecure if that is meant", flag, address)
 }
 
 func isLoopback(host string) bool {
@@ -31,8 +31,8 @@ func isLoopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// Listen opens a TCP listener for --listen.
-func Listen(address string) (net.Listener, error) {
+// Listen opens a TCP listener for a flag.
+func Listen(flag, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err == nil {
 		return l, nil
@@ -41,10 +41,10 @@ func Listen(address string) (net.Listener, error) {
 	if errors.As(err, &sys) {
 		switch {
 		case errors.Is(sys.Err, syscall.EADDRINUSE):
-			return nil, fmt.Errorf("--listen %s: another program listens there", address)
+			return nil, fmt.Errorf("--%s %s: another program listens there", flag, address)
 		case errors.Is(sys.Err, syscall.EADDRNOTAVAIL):
-			return nil, fmt.Errorf("--listen %s: this host does not have the address", address)
+			return nil, fmt.Errorf("--%s %s: this host does not have the address", flag, address)
 		}
 	}
-	return nil, fmt.Errorf("--listen %s: %w", address, err)
+	return nil, fmt.Errorf("--%s %s: %w", flag, address, err)
 }

@@ -4,13 +4,6 @@ package cli
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,76 +16,44 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
+
+	"github.com/ernic-dev/ernic/security/identity"
+	"github.com/ernic-dev/ernic/security/pki"
 )
 
-// authority is a CA in a directory.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+// site is an authority in a directory, with the certificates it issued.
+type site struct {
+	t  *testing.T
+	ca *pki.Authority
+	// dir holds the files.
+	dir string
 }
 
-func newAuthority(t *testing.T) *authority {
+func newSite(t *testing.T) *site {
 	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
-	a.key = a.newKey()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	dir := t.TempDir()
+	ca, err := pki.Init(dir, "test", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.cert, err = x509.ParseCertificate(raw); err != nil {
-		t.Fatal(err)
-	}
-	a.write("ca.crt", "CERTIFICATE", raw)
-	return a
+	return &site{t, ca, dir}
 }
 
-func (a *authority) newKey() *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+func (s *site) issue(role identity.Role, name string) pki.Issued {
+	s.t.Helper()
+	issued, err := s.ca.Issue(pki.Request{Identity: identity.Identity{Role: role, Name: name}, Validity: time.Minute, Replace: true})
 	if err != nil {
-		a.t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	return key
+	return issued
 }
 
-func (a *authority) write(name, kind string, raw []byte) {
-	a.t.Helper()
-	if err := os.WriteFile(filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
-}
-
-// issue writes name.crt and name.key.
-func (a *authority) issue(name string, serial int64) {
-	a.t.Helper()
-	key := a.newKey()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.write(name+".crt", "CERTIFICATE", raw)
-	a.write(name+".key", "EC PRIVATE KEY", der)
-}
-
-func (a *authority) flags(name string) *TLS {
-	t := &TLS{ca: filepath.Join(a.dir, "ca.crt")}
+// flags are those of a program that has a certificate of the site, or none.
+func (s *site) flags(role identity.Role, name string) *TLS {
+	t := &TLS{own: role, ca: filepath.Join(s.dir, pki.CertFile)}
 	if name != "" {
-		t.cert, t.key = filepath.Join(a.dir, name+".crt"), filepath.Join(a.dir, name+".key")
+		issued := s.issue(role, name)
+		t.cert, t.key = issued.Cert, issued.Key
 	}
 	return t
 }
@@ -114,10 +75,10 @@ func serve(t *testing.T, f *TLS) string {
 	return l.Addr().String()
 }
 
-// call makes a call and returns the serial number of the server's certificate.
-func call(t *testing.T, address string, f *TLS) (int64, error) {
+// call makes a call to a manager and returns the serial number of its certificate.
+func call(t *testing.T, address string, f *TLS) (string, error) {
 	t.Helper()
-	creds, err := f.Client()
+	creds, err := f.Client(identity.Manager)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,30 +91,27 @@ func call(t *testing.T, address string, f *TLS) (int64, error) {
 	defer cancel()
 	var who peer.Peer
 	if _, err = healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{}, grpc.Peer(&who)); err != nil {
-		return 0, err
+		return "", err
 	}
 	info, ok := who.AuthInfo.(credentials.TLSInfo)
 	if !ok || len(info.State.PeerCertificates) == 0 {
 		t.Fatal("the connection is not protected")
 	}
-	return info.State.PeerCertificates[0].SerialNumber.Int64(), nil
+	return info.State.PeerCertificates[0].SerialNumber.String(), nil
 }
 
 func TestS1_ConnectionsAreProtectedOnBothSides(t *testing.T) {
-	ours, theirs := newAuthority(t), newAuthority(t)
-	ours.issue("manager", 10)
-	ours.issue("worker", 11)
-	theirs.issue("worker", 12)
-	address := serve(t, ours.flags("manager"))
-	if serial, err := call(t, address, ours.flags("worker")); err != nil || serial != 10 {
-		t.Fatalf("certificate %d, %v", serial, err)
+	ours, theirs := newSite(t), newSite(t)
+	address := serve(t, ours.flags(identity.Manager, "head"))
+	if _, err := call(t, address, ours.flags(identity.Worker, "w")); err != nil {
+		t.Fatal(err)
 	}
-	mixed := theirs.flags("worker")
-	mixed.ca = ours.flags("").ca
+	mixed := theirs.flags(identity.Worker, "w")
+	mixed.ca = ours.flags(identity.Worker, "").ca
 	for name, f := range map[string]*TLS{
-		"a client without a certificate":   ours.flags(""),
+		"a client without a certificate":   ours.flags(identity.Worker, ""),
 		"a client of another authority":    mixed,
-		"a client that trusts another":     theirs.flags("worker"),
+		"a client that trusts another":     theirs.flags(identity.Worker, "w"),
 		"a client that does not speak TLS": {},
 	} {
 		if _, err := call(t, address, f); err == nil {
@@ -162,48 +120,117 @@ func TestS1_ConnectionsAreProtectedOnBothSides(t *testing.T) {
 	}
 }
 
-func TestS1_ANewCertificateIsUsedWithoutARestart(t *testing.T) {
-	a := newAuthority(t)
-	a.issue("manager", 10)
-	a.issue("worker", 11)
-	address := serve(t, a.flags("manager"))
-	if serial, err := call(t, address, a.flags("worker")); err != nil || serial != 10 {
-		t.Fatalf("certificate %d, %v", serial, err)
+// TestS2_AServerMustHaveTheRoleItIsCalledFor has a worker pose as the manager.
+func TestS2_AServerMustHaveTheRoleItIsCalledFor(t *testing.T) {
+	s := newSite(t)
+	address := serve(t, s.flags(identity.Worker, "w1"))
+	_, err := call(t, address, s.flags(identity.Worker, "w2"))
+	if err == nil || !strings.Contains(err.Error(), "that of worker w1, not of a manager") {
+		t.Errorf("got %v", err)
 	}
-	a.issue("manager", 20)
-	// The clock of a file system may be coarse.
-	later := time.Now().Add(time.Second)
-	for _, name := range []string{"manager.crt", "manager.key"} {
-		if err := os.Chtimes(filepath.Join(a.dir, name), later, later); err != nil {
+}
+
+func TestS1_ANewCertificateIsUsedWithoutARestart(t *testing.T) {
+	s := newSite(t)
+	address := serve(t, s.flags(identity.Manager, "head"))
+	client := s.flags(identity.Worker, "w")
+	before, err := call(t, address, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.issue(identity.Manager, "head")
+	if after, err := call(t, address, client); err != nil || after == before {
+		t.Fatalf("certificate %s before and %s after, %v", before, after, err)
+	}
+}
+
+// TestS1_ANewAuthorityIsTakenInWithoutARestart changes the authority of a site in the three steps that the manual gives:
+// both are trusted, then all certificates are replaced, then only the new one is trusted.
+func TestS1_ANewAuthorityIsTakenInWithoutARestart(t *testing.T) {
+	old, young := newSite(t), newSite(t)
+	server, client, left := old.flags(identity.Manager, "head"), old.flags(identity.Worker, "w"), old.flags(identity.Worker, "left")
+	address := serve(t, server)
+	if _, err := call(t, address, client); err != nil {
+		t.Fatal(err)
+	}
+	read := func(file string) []byte {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	write := func(file string, raw []byte) {
+		if err := os.WriteFile(file, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if serial, err := call(t, address, a.flags("worker")); err != nil || serial != 20 {
-		t.Fatalf("certificate %d, %v", serial, err)
+	newCA := read(filepath.Join(young.dir, pki.CertFile))
+	write(server.ca, append(read(server.ca), newCA...))
+	for role, f := range map[identity.Role]*TLS{identity.Manager: server, identity.Worker: client} {
+		issued := young.issue(role, "new")
+		write(f.key, read(issued.Key))
+		write(f.cert, read(issued.Cert))
+		if _, err := call(t, address, client); err != nil {
+			t.Fatalf("after the %s has its new certificate: %v", role, err)
+		}
+	}
+	write(server.ca, newCA)
+	if _, err := call(t, address, client); err != nil {
+		t.Errorf("with the new authority alone: %v", err)
+	}
+	if _, err := call(t, address, left); err == nil {
+		t.Error("a certificate of the old authority still counts")
+	}
+}
+
+func TestS1_FilesThatAreOfNoUseLeaveTheOldOnesInUse(t *testing.T) {
+	s := newSite(t)
+	server := s.flags(identity.Manager, "head")
+	var told []error
+	server.OnReload(func(err error) { told = append(told, err) })
+	address, client := serve(t, server), s.flags(identity.Worker, "w")
+	if err := os.WriteFile(server.cert, []byte("half a fi"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := call(t, address, client); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(told) != 1 || told[0] == nil || !strings.Contains(told[0].Error(), server.cert) {
+		t.Fatalf("told %v", told)
+	}
+	s.issue(identity.Manager, "head")
+	if _, err := call(t, address, client); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 2 || told[1] != nil {
+		t.Errorf("told %v", told)
 	}
 }
 
 func TestTLSFlagsThatDoNotFitTogetherAreNamed(t *testing.T) {
-	a := newAuthority(t)
-	a.issue("manager", 10)
-	a.issue("other", 11)
-	good := a.flags("manager")
-	notPEM := filepath.Join(a.dir, "text")
+	s := newSite(t)
+	good, other := s.flags(identity.Manager, "head"), s.flags(identity.Worker, "w")
+	notPEM := filepath.Join(s.dir, "text")
 	if err := os.WriteFile(notPEM, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
-		flags TLS
-		want  string
+		cert, key, ca, want string
 	}{
-		"no key":         {TLS{cert: good.cert, ca: good.ca}, "--tls-key"},
-		"no certificate": {TLS{ca: good.ca}, "--tls-cert"},
-		"no CA":          {TLS{cert: good.cert, key: good.key}, "--tls-ca"},
-		"no such file":   {TLS{cert: good.cert, key: good.key, ca: "/nonexistent"}, "/nonexistent"},
-		"CA is text":     {TLS{cert: good.cert, key: good.key, ca: notPEM}, "holds no certificate"},
-		"another's key":  {TLS{cert: good.cert, key: a.flags("other").key, ca: good.ca}, "private key"},
+		"no key":                {good.cert, "", good.ca, "--tls-key"},
+		"no certificate":        {"", "", good.ca, "--tls-cert"},
+		"no CA":                 {good.cert, good.key, "", "--tls-ca"},
+		"no such file":          {good.cert, good.key, "/nonexistent", "/nonexistent"},
+		"CA is text":            {good.cert, good.key, notPEM, "holds no certificate"},
+		"another's key":         {good.cert, other.key, good.ca, "private key"},
+		"another's certificate": {other.cert, other.key, good.ca, "worker w, and this program is a manager"},
+		"the CA's certificate":  {good.ca, filepath.Join(s.dir, pki.KeyFile), good.ca, "names no role"},
 	} {
-		if _, err := tc.flags.Server(); err == nil || !strings.Contains(err.Error(), tc.want) {
+		f := &TLS{own: identity.Manager, cert: tc.cert, key: tc.key, ca: tc.ca}
+		if _, err := f.Server(); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -214,17 +241,17 @@ func TestS1_CheckListenKnowsLoopback(t *testing.T) {
 		"127.0.0.1:1": true, "127.9.9.9:1": true, "[::1]:1": true, "localhost:1": true,
 		":1": false, "0.0.0.0:1": false, "[::]:1": false, "10.0.0.1:1": false, "host:1": false,
 	} {
-		if err := CheckListen(address, false, false); (err == nil) != loopback {
+		if err := CheckListen("listen", address, false, false); (err == nil) != loopback {
 			t.Errorf("%s: %v", address, err)
 		}
-		if err := CheckListen(address, true, false); err != nil {
+		if err := CheckListen("listen", address, true, false); err != nil {
 			t.Errorf("%s with TLS: %v", address, err)
 		}
-		if err := CheckListen(address, false, true); err != nil {
+		if err := CheckListen("listen", address, false, true); err != nil {
 			t.Errorf("%s with --insecure: %v", address, err)
 		}
 	}
-	if err := CheckListen("nonsense", true, true); err == nil {
+	if err := CheckListen("listen", "nonsense", true, true); err == nil {
 		t.Error("nonsense was accepted")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -247,6 +248,7 @@ type SessionResponse struct {
 	//	*SessionResponse_ClaimAck
 	//	*SessionResponse_Mesh
 	//	*SessionResponse_Probe
+	//	*SessionResponse_Drain
 	Message       isSessionResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -334,6 +336,15 @@ func (x *SessionResponse) GetProbe() *Probe {
 	return nil
 }
 
+func (x *SessionResponse) GetDrain() *Drain {
+	if x != nil {
+		if x, ok := x.Message.(*SessionResponse_Drain); ok {
+			return x.Drain
+		}
+	}
+	return nil
+}
+
 type isSessionResponse_Message interface {
 	isSessionResponse_Message()
 }
@@ -358,6 +369,10 @@ type SessionResponse_Probe struct {
 	Probe *Probe `protobuf:"bytes,5,opt,name=probe,proto3,oneof"`
 }
 
+type SessionResponse_Drain struct {
+	Drain *Drain `protobuf:"bytes,6,opt,name=drain,proto3,oneof"`
+}
+
 func (*SessionResponse_Registered) isSessionResponse_Message() {}
 
 func (*SessionResponse_HeartbeatAck) isSessionResponse_Message() {}
@@ -367,6 +382,8 @@ func (*SessionResponse_ClaimAck) isSessionResponse_Message() {}
 func (*SessionResponse_Mesh) isSessionResponse_Message() {}
 
 func (*SessionResponse_Probe) isSessionResponse_Message() {}
+
+func (*SessionResponse_Drain) isSessionResponse_Message() {}
 
 // Register opens a session.
 type Register struct {
@@ -1054,6 +1071,51 @@ func (x *ProbeAnswer) GetSequence() uint64 {
 	return 0
 }
 
+// Drain asks a worker to serve its guest until that leaves, and then to leave the mesh and end.
+type Drain struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Drain) Reset() {
+	*x = Drain{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Drain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Drain) ProtoMessage() {}
+
+func (x *Drain) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Drain.ProtoReflect.Descriptor instead.
+func (*Drain) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Drain) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Leave ends the membership of a worker that stops in good order: its claims are released and its id is free.
 type Leave struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1063,7 +1125,7 @@ type Leave struct {
 
 func (x *Leave) Reset() {
 	*x = Leave{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[13]
+	mi := &file_ernic_v1_manager_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1137,7 @@ func (x *Leave) String() string {
 func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[13]
+	mi := &file_ernic_v1_manager_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1150,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{13}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{14}
 }
 
 type ListNodesRequest struct {
@@ -1099,7 +1161,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[14]
+	mi := &file_ernic_v1_manager_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1173,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[14]
+	mi := &file_ernic_v1_manager_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1186,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{14}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{15}
 }
 
 type ListNodesResponse struct {
@@ -1136,7 +1198,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[15]
+	mi := &file_ernic_v1_manager_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1210,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[15]
+	mi := &file_ernic_v1_manager_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1223,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{15}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -1179,7 +1241,7 @@ type WatchNodesRequest struct {
 
 func (x *WatchNodesRequest) Reset() {
 	*x = WatchNodesRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[16]
+	mi := &file_ernic_v1_manager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1253,7 @@ func (x *WatchNodesRequest) String() string {
 func (*WatchNodesRequest) ProtoMessage() {}
 
 func (x *WatchNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[16]
+	mi := &file_ernic_v1_manager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1266,7 @@ func (x *WatchNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodesRequest.ProtoReflect.Descriptor instead.
 func (*WatchNodesRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{16}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{17}
 }
 
 type WatchNodesResponse struct {
@@ -1220,7 +1282,7 @@ type WatchNodesResponse struct {
 
 func (x *WatchNodesResponse) Reset() {
 	*x = WatchNodesResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[17]
+	mi := &file_ernic_v1_manager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1294,7 @@ func (x *WatchNodesResponse) String() string {
 func (*WatchNodesResponse) ProtoMessage() {}
 
 func (x *WatchNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[17]
+	mi := &file_ernic_v1_manager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1307,7 @@ func (x *WatchNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodesResponse.ProtoReflect.Descriptor instead.
 func (*WatchNodesResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{17}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchNodesResponse) GetNodes() []*Node {
@@ -1281,7 +1343,7 @@ type ListGidsRequest struct {
 
 func (x *ListGidsRequest) Reset() {
 	*x = ListGidsRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[18]
+	mi := &file_ernic_v1_manager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1355,7 @@ func (x *ListGidsRequest) String() string {
 func (*ListGidsRequest) ProtoMessage() {}
 
 func (x *ListGidsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[18]
+	mi := &file_ernic_v1_manager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1368,7 @@ func (x *ListGidsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGidsRequest.ProtoReflect.Descriptor instead.
 func (*ListGidsRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{18}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListGidsRequest) GetPageSize() uint32 {
@@ -1334,7 +1396,7 @@ type ListGidsResponse struct {
 
 func (x *ListGidsResponse) Reset() {
 	*x = ListGidsResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[19]
+	mi := &file_ernic_v1_manager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1408,7 @@ func (x *ListGidsResponse) String() string {
 func (*ListGidsResponse) ProtoMessage() {}
 
 func (x *ListGidsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[19]
+	mi := &file_ernic_v1_manager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1421,7 @@ func (x *ListGidsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGidsResponse.ProtoReflect.Descriptor instead.
 func (*ListGidsResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{19}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListGidsResponse) GetGids() []*Gid {
@@ -1384,7 +1446,7 @@ type WatchGidsRequest struct {
 
 func (x *WatchGidsRequest) Reset() {
 	*x = WatchGidsRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[20]
+	mi := &file_ernic_v1_manager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1458,7 @@ func (x *WatchGidsRequest) String() string {
 func (*WatchGidsRequest) ProtoMessage() {}
 
 func (x *WatchGidsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[20]
+	mi := &file_ernic_v1_manager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1471,7 @@ func (x *WatchGidsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGidsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGidsRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{20}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{21}
 }
 
 type WatchGidsResponse struct {
@@ -1426,7 +1488,7 @@ type WatchGidsResponse struct {
 
 func (x *WatchGidsResponse) Reset() {
 	*x = WatchGidsResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[21]
+	mi := &file_ernic_v1_manager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1500,7 @@ func (x *WatchGidsResponse) String() string {
 func (*WatchGidsResponse) ProtoMessage() {}
 
 func (x *WatchGidsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[21]
+	mi := &file_ernic_v1_manager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1513,7 @@ func (x *WatchGidsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGidsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGidsResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{21}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchGidsResponse) GetGids() []*Gid {
@@ -1486,7 +1548,7 @@ type EvictNodeRequest struct {
 
 func (x *EvictNodeRequest) Reset() {
 	*x = EvictNodeRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[22]
+	mi := &file_ernic_v1_manager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1560,7 @@ func (x *EvictNodeRequest) String() string {
 func (*EvictNodeRequest) ProtoMessage() {}
 
 func (x *EvictNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[22]
+	mi := &file_ernic_v1_manager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1573,7 @@ func (x *EvictNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvictNodeRequest.ProtoReflect.Descriptor instead.
 func (*EvictNodeRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{22}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *EvictNodeRequest) GetNodeId() uint32 {
@@ -1538,7 +1600,7 @@ type EvictNodeResponse struct {
 
 func (x *EvictNodeResponse) Reset() {
 	*x = EvictNodeResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[23]
+	mi := &file_ernic_v1_manager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1612,7 @@ func (x *EvictNodeResponse) String() string {
 func (*EvictNodeResponse) ProtoMessage() {}
 
 func (x *EvictNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[23]
+	mi := &file_ernic_v1_manager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1625,7 @@ func (x *EvictNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvictNodeResponse.ProtoReflect.Descriptor instead.
 func (*EvictNodeResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{23}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *EvictNodeResponse) GetQuarantine() *durationpb.Duration {
@@ -1573,18 +1635,320 @@ func (x *EvictNodeResponse) GetQuarantine() *durationpb.Duration {
 	return nil
 }
 
+type DrainNodeRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId uint32                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Written to the logs of the manager and of the worker.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeRequest) Reset() {
+	*x = DrainNodeRequest{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeRequest) ProtoMessage() {}
+
+func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
+func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *DrainNodeRequest) GetNodeId() uint32 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *DrainNodeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type DrainNodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A guest is attached, which the worker serves until it leaves.
+	GuestAttached bool `protobuf:"varint,1,opt,name=guest_attached,json=guestAttached,proto3" json:"guest_attached,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeResponse) Reset() {
+	*x = DrainNodeResponse{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeResponse) ProtoMessage() {}
+
+func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
+func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *DrainNodeResponse) GetGuestAttached() bool {
+	if x != nil {
+		return x.GuestAttached
+	}
+	return false
+}
+
+type WatchEventsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Go on with what happens from now on.
+	Follow bool `protobuf:"varint,1,opt,name=follow,proto3" json:"follow,omitempty"`
+	// The most past events to send; 0: all that are remembered.
+	Last          uint32 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsRequest) Reset() {
+	*x = WatchEventsRequest{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsRequest) ProtoMessage() {}
+
+func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
+func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *WatchEventsRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+func (x *WatchEventsRequest) GetLast() uint32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+type WatchEventsResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Events []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	// Events that were too many to be remembered until they could be sent.
+	Missed        uint64 `protobuf:"varint,2,opt,name=missed,proto3" json:"missed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsResponse) Reset() {
+	*x = WatchEventsResponse{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsResponse) ProtoMessage() {}
+
+func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
+func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *WatchEventsResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *WatchEventsResponse) GetMissed() uint64 {
+	if x != nil {
+		return x.Missed
+	}
+	return 0
+}
+
+// Event is something that the manager did, saw or refused.
+type Event struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts from 1 since the manager started.
+	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Time     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	// Stable name, such as "node_dead" or "gid_owner".
+	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// An operator should look at it.
+	Grave  bool   `protobuf:"varint,4,opt,name=grave,proto3" json:"grave,omitempty"`
+	NodeId uint32 `protobuf:"varint,5,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// 16 bytes; empty when the event is not about an address.
+	Gid           []byte `protobuf:"bytes,6,opt,name=gid,proto3" json:"gid,omitempty"`
+	Text          string `protobuf:"bytes,7,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Event) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Event) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Event) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Event) GetGrave() bool {
+	if x != nil {
+		return x.Grave
+	}
+	return false
+}
+
+func (x *Event) GetNodeId() uint32 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *Event) GetGid() []byte {
+	if x != nil {
+		return x.Gid
+	}
+	return nil
+}
+
+func (x *Event) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 var File_ernic_v1_manager_proto protoreflect.FileDescriptor
 
 const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\n" +
-	"\x16ernic/v1/manager.proto\x12\bernic.v1\x1a\x13ernic/v1/mesh.proto\x1a\x1egoogle/protobuf/duration.proto\"\x98\x02\n" +
+	"\x16ernic/v1/manager.proto\x12\bernic.v1\x1a\x13ernic/v1/mesh.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x02\n" +
 	"\x0eSessionRequest\x120\n" +
 	"\bregister\x18\x01 \x01(\v2\x12.ernic.v1.RegisterH\x00R\bregister\x123\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x13.ernic.v1.HeartbeatH\x00R\theartbeat\x12/\n" +
 	"\x06claims\x18\x03 \x01(\v2\x15.ernic.v1.ClaimUpdateH\x00R\x06claims\x12:\n" +
 	"\fprobe_answer\x18\x04 \x01(\v2\x15.ernic.v1.ProbeAnswerH\x00R\vprobeAnswer\x12'\n" +
 	"\x05leave\x18\x05 \x01(\v2\x0f.ernic.v1.LeaveH\x00R\x05leaveB\t\n" +
-	"\amessage\"\x9b\x02\n" +
+	"\amessage\"\xc4\x02\n" +
 	"\x0fSessionResponse\x126\n" +
 	"\n" +
 	"registered\x18\x01 \x01(\v2\x14.ernic.v1.RegisteredH\x00R\n" +
@@ -1592,7 +1956,8 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\rheartbeat_ack\x18\x02 \x01(\v2\x16.ernic.v1.HeartbeatAckH\x00R\fheartbeatAck\x121\n" +
 	"\tclaim_ack\x18\x03 \x01(\v2\x12.ernic.v1.ClaimAckH\x00R\bclaimAck\x12*\n" +
 	"\x04mesh\x18\x04 \x01(\v2\x14.ernic.v1.MeshUpdateH\x00R\x04mesh\x12'\n" +
-	"\x05probe\x18\x05 \x01(\v2\x0f.ernic.v1.ProbeH\x00R\x05probeB\t\n" +
+	"\x05probe\x18\x05 \x01(\v2\x0f.ernic.v1.ProbeH\x00R\x05probe\x12'\n" +
+	"\x05drain\x18\x06 \x01(\v2\x0f.ernic.v1.DrainH\x00R\x05drainB\t\n" +
 	"\amessage\"\x86\x02\n" +
 	"\bRegister\x122\n" +
 	"\bprotocol\x18\x01 \x01(\v2\x16.ernic.v1.VersionRangeR\bprotocol\x12\x17\n" +
@@ -1639,7 +2004,9 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x05Probe\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\")\n" +
 	"\vProbeAnswer\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x1f\n" +
+	"\x05Drain\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\a\n" +
 	"\x05Leave\"\x12\n" +
 	"\x10ListNodesRequest\"9\n" +
 	"\x11ListNodesResponse\x12$\n" +
@@ -1667,7 +2034,26 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x11EvictNodeResponse\x129\n" +
 	"\n" +
 	"quarantine\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"quarantine*\xb7\x02\n" +
+	"quarantine\"C\n" +
+	"\x10DrainNodeRequest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\rR\x06nodeId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\":\n" +
+	"\x11DrainNodeResponse\x12%\n" +
+	"\x0eguest_attached\x18\x01 \x01(\bR\rguestAttached\"@\n" +
+	"\x12WatchEventsRequest\x12\x16\n" +
+	"\x06follow\x18\x01 \x01(\bR\x06follow\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"V\n" +
+	"\x13WatchEventsResponse\x12'\n" +
+	"\x06events\x18\x01 \x03(\v2\x0f.ernic.v1.EventR\x06events\x12\x16\n" +
+	"\x06missed\x18\x02 \x01(\x04R\x06missed\"\xbc\x01\n" +
+	"\x05Event\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05grave\x18\x04 \x01(\bR\x05grave\x12\x17\n" +
+	"\anode_id\x18\x05 \x01(\rR\x06nodeId\x12\x10\n" +
+	"\x03gid\x18\x06 \x01(\fR\x03gid\x12\x12\n" +
+	"\x04text\x18\a \x01(\tR\x04text*\xb7\x02\n" +
 	"\rRefusalReason\x12\x1e\n" +
 	"\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17REFUSAL_REASON_PROTOCOL\x10\x01\x12\x1c\n" +
@@ -1678,7 +2064,7 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x17REFUSAL_REASON_IDENTITY\x10\x06\x12\x19\n" +
 	"\x15REFUSAL_REASON_SILENT\x10\a\x12\x1b\n" +
 	"\x17REFUSAL_REASON_REPLACED\x10\b\x12\x1b\n" +
-	"\x17REFUSAL_REASON_SHUTDOWN\x10\t2\xb6\x03\n" +
+	"\x17REFUSAL_REASON_SHUTDOWN\x10\t2\xca\x04\n" +
 	"\x0eManagerService\x12B\n" +
 	"\aSession\x12\x18.ernic.v1.SessionRequest\x1a\x19.ernic.v1.SessionResponse(\x010\x01\x12D\n" +
 	"\tListNodes\x12\x1a.ernic.v1.ListNodesRequest\x1a\x1b.ernic.v1.ListNodesResponse\x12I\n" +
@@ -1686,7 +2072,9 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"WatchNodes\x12\x1b.ernic.v1.WatchNodesRequest\x1a\x1c.ernic.v1.WatchNodesResponse0\x01\x12A\n" +
 	"\bListGids\x12\x19.ernic.v1.ListGidsRequest\x1a\x1a.ernic.v1.ListGidsResponse\x12F\n" +
 	"\tWatchGids\x12\x1a.ernic.v1.WatchGidsRequest\x1a\x1b.ernic.v1.WatchGidsResponse0\x01\x12D\n" +
-	"\tEvictNode\x12\x1a.ernic.v1.EvictNodeRequest\x1a\x1b.ernic.v1.EvictNodeResponseB3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
+	"\tEvictNode\x12\x1a.ernic.v1.EvictNodeRequest\x1a\x1b.ernic.v1.EvictNodeResponse\x12D\n" +
+	"\tDrainNode\x12\x1a.ernic.v1.DrainNodeRequest\x1a\x1b.ernic.v1.DrainNodeResponse\x12L\n" +
+	"\vWatchEvents\x12\x1c.ernic.v1.WatchEventsRequest\x1a\x1d.ernic.v1.WatchEventsResponse0\x01B3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
 
 var (
 	file_ernic_v1_manager_proto_rawDescOnce sync.Once
@@ -1701,86 +2089,100 @@ func file_ernic_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_ernic_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ernic_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_ernic_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_ernic_v1_manager_proto_goTypes = []any{
-	(RefusalReason)(0),          // 0: ernic.v1.RefusalReason
-	(*SessionRequest)(nil),      // 1: ernic.v1.SessionRequest
-	(*SessionResponse)(nil),     // 2: ernic.v1.SessionResponse
-	(*Register)(nil),            // 3: ernic.v1.Register
-	(*Registered)(nil),          // 4: ernic.v1.Registered
-	(*Refusal)(nil),             // 5: ernic.v1.Refusal
-	(*Heartbeat)(nil),           // 6: ernic.v1.Heartbeat
-	(*HeartbeatAck)(nil),        // 7: ernic.v1.HeartbeatAck
-	(*Claim)(nil),               // 8: ernic.v1.Claim
-	(*ClaimUpdate)(nil),         // 9: ernic.v1.ClaimUpdate
-	(*ClaimAck)(nil),            // 10: ernic.v1.ClaimAck
-	(*RejectedClaim)(nil),       // 11: ernic.v1.RejectedClaim
-	(*Probe)(nil),               // 12: ernic.v1.Probe
-	(*ProbeAnswer)(nil),         // 13: ernic.v1.ProbeAnswer
-	(*Leave)(nil),               // 14: ernic.v1.Leave
-	(*ListNodesRequest)(nil),    // 15: ernic.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),   // 16: ernic.v1.ListNodesResponse
-	(*WatchNodesRequest)(nil),   // 17: ernic.v1.WatchNodesRequest
-	(*WatchNodesResponse)(nil),  // 18: ernic.v1.WatchNodesResponse
-	(*ListGidsRequest)(nil),     // 19: ernic.v1.ListGidsRequest
-	(*ListGidsResponse)(nil),    // 20: ernic.v1.ListGidsResponse
-	(*WatchGidsRequest)(nil),    // 21: ernic.v1.WatchGidsRequest
-	(*WatchGidsResponse)(nil),   // 22: ernic.v1.WatchGidsResponse
-	(*EvictNodeRequest)(nil),    // 23: ernic.v1.EvictNodeRequest
-	(*EvictNodeResponse)(nil),   // 24: ernic.v1.EvictNodeResponse
-	(*MeshUpdate)(nil),          // 25: ernic.v1.MeshUpdate
-	(*VersionRange)(nil),        // 26: ernic.v1.VersionRange
-	(*MeshPoint)(nil),           // 27: ernic.v1.MeshPoint
-	(*durationpb.Duration)(nil), // 28: google.protobuf.Duration
-	(*NodeReport)(nil),          // 29: ernic.v1.NodeReport
-	(ClaimSource)(0),            // 30: ernic.v1.ClaimSource
-	(*Node)(nil),                // 31: ernic.v1.Node
-	(*Gid)(nil),                 // 32: ernic.v1.Gid
+	(RefusalReason)(0),            // 0: ernic.v1.RefusalReason
+	(*SessionRequest)(nil),        // 1: ernic.v1.SessionRequest
+	(*SessionResponse)(nil),       // 2: ernic.v1.SessionResponse
+	(*Register)(nil),              // 3: ernic.v1.Register
+	(*Registered)(nil),            // 4: ernic.v1.Registered
+	(*Refusal)(nil),               // 5: ernic.v1.Refusal
+	(*Heartbeat)(nil),             // 6: ernic.v1.Heartbeat
+	(*HeartbeatAck)(nil),          // 7: ernic.v1.HeartbeatAck
+	(*Claim)(nil),                 // 8: ernic.v1.Claim
+	(*ClaimUpdate)(nil),           // 9: ernic.v1.ClaimUpdate
+	(*ClaimAck)(nil),              // 10: ernic.v1.ClaimAck
+	(*RejectedClaim)(nil),         // 11: ernic.v1.RejectedClaim
+	(*Probe)(nil),                 // 12: ernic.v1.Probe
+	(*ProbeAnswer)(nil),           // 13: ernic.v1.ProbeAnswer
+	(*Drain)(nil),                 // 14: ernic.v1.Drain
+	(*Leave)(nil),                 // 15: ernic.v1.Leave
+	(*ListNodesRequest)(nil),      // 16: ernic.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),     // 17: ernic.v1.ListNodesResponse
+	(*WatchNodesRequest)(nil),     // 18: ernic.v1.WatchNodesRequest
+	(*WatchNodesResponse)(nil),    // 19: ernic.v1.WatchNodesResponse
+	(*ListGidsRequest)(nil),       // 20: ernic.v1.ListGidsRequest
+	(*ListGidsResponse)(nil),      // 21: ernic.v1.ListGidsResponse
+	(*WatchGidsRequest)(nil),      // 22: ernic.v1.WatchGidsRequest
+	(*WatchGidsResponse)(nil),     // 23: ernic.v1.WatchGidsResponse
+	(*EvictNodeRequest)(nil),      // 24: ernic.v1.EvictNodeRequest
+	(*EvictNodeResponse)(nil),     // 25: ernic.v1.EvictNodeResponse
+	(*DrainNodeRequest)(nil),      // 26: ernic.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),     // 27: ernic.v1.DrainNodeResponse
+	(*WatchEventsRequest)(nil),    // 28: ernic.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),   // 29: ernic.v1.WatchEventsResponse
+	(*Event)(nil),                 // 30: ernic.v1.Event
+	(*MeshUpdate)(nil),            // 31: ernic.v1.MeshUpdate
+	(*VersionRange)(nil),          // 32: ernic.v1.VersionRange
+	(*MeshPoint)(nil),             // 33: ernic.v1.MeshPoint
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*NodeReport)(nil),            // 35: ernic.v1.NodeReport
+	(ClaimSource)(0),              // 36: ernic.v1.ClaimSource
+	(*Node)(nil),                  // 37: ernic.v1.Node
+	(*Gid)(nil),                   // 38: ernic.v1.Gid
+	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
 }
 var file_ernic_v1_manager_proto_depIdxs = []int32{
 	3,  // 0: ernic.v1.SessionRequest.register:type_name -> ernic.v1.Register
 	6,  // 1: ernic.v1.SessionRequest.heartbeat:type_name -> ernic.v1.Heartbeat
 	9,  // 2: ernic.v1.SessionRequest.claims:type_name -> ernic.v1.ClaimUpdate
 	13, // 3: ernic.v1.SessionRequest.probe_answer:type_name -> ernic.v1.ProbeAnswer
-	14, // 4: ernic.v1.SessionRequest.leave:type_name -> ernic.v1.Leave
+	15, // 4: ernic.v1.SessionRequest.leave:type_name -> ernic.v1.Leave
 	4,  // 5: ernic.v1.SessionResponse.registered:type_name -> ernic.v1.Registered
 	7,  // 6: ernic.v1.SessionResponse.heartbeat_ack:type_name -> ernic.v1.HeartbeatAck
 	10, // 7: ernic.v1.SessionResponse.claim_ack:type_name -> ernic.v1.ClaimAck
-	25, // 8: ernic.v1.SessionResponse.mesh:type_name -> ernic.v1.MeshUpdate
+	31, // 8: ernic.v1.SessionResponse.mesh:type_name -> ernic.v1.MeshUpdate
 	12, // 9: ernic.v1.SessionResponse.probe:type_name -> ernic.v1.Probe
-	26, // 10: ernic.v1.Register.protocol:type_name -> ernic.v1.VersionRange
-	27, // 11: ernic.v1.Register.have:type_name -> ernic.v1.MeshPoint
-	28, // 12: ernic.v1.Registered.health_interval:type_name -> google.protobuf.Duration
-	8,  // 13: ernic.v1.Registered.claims:type_name -> ernic.v1.Claim
-	0,  // 14: ernic.v1.Refusal.reason:type_name -> ernic.v1.RefusalReason
-	26, // 15: ernic.v1.Refusal.protocol:type_name -> ernic.v1.VersionRange
-	29, // 16: ernic.v1.Heartbeat.report:type_name -> ernic.v1.NodeReport
-	30, // 17: ernic.v1.Claim.source:type_name -> ernic.v1.ClaimSource
-	8,  // 18: ernic.v1.ClaimUpdate.claim:type_name -> ernic.v1.Claim
-	11, // 19: ernic.v1.ClaimAck.rejected:type_name -> ernic.v1.RejectedClaim
-	31, // 20: ernic.v1.ListNodesResponse.nodes:type_name -> ernic.v1.Node
-	31, // 21: ernic.v1.WatchNodesResponse.nodes:type_name -> ernic.v1.Node
-	32, // 22: ernic.v1.ListGidsResponse.gids:type_name -> ernic.v1.Gid
-	32, // 23: ernic.v1.WatchGidsResponse.gids:type_name -> ernic.v1.Gid
-	32, // 24: ernic.v1.WatchGidsResponse.removed:type_name -> ernic.v1.Gid
-	28, // 25: ernic.v1.EvictNodeResponse.quarantine:type_name -> google.protobuf.Duration
-	1,  // 26: ernic.v1.ManagerService.Session:input_type -> ernic.v1.SessionRequest
-	15, // 27: ernic.v1.ManagerService.ListNodes:input_type -> ernic.v1.ListNodesRequest
-	17, // 28: ernic.v1.ManagerService.WatchNodes:input_type -> ernic.v1.WatchNodesRequest
-	19, // 29: ernic.v1.ManagerService.ListGids:input_type -> ernic.v1.ListGidsRequest
-	21, // 30: ernic.v1.ManagerService.WatchGids:input_type -> ernic.v1.WatchGidsRequest
-	23, // 31: ernic.v1.ManagerService.EvictNode:input_type -> ernic.v1.EvictNodeRequest
-	2,  // 32: ernic.v1.ManagerService.Session:output_type -> ernic.v1.SessionResponse
-	16, // 33: ernic.v1.ManagerService.ListNodes:output_type -> ernic.v1.ListNodesResponse
-	18, // 34: ernic.v1.ManagerService.WatchNodes:output_type -> ernic.v1.WatchNodesResponse
-	20, // 35: ernic.v1.ManagerService.ListGids:output_type -> ernic.v1.ListGidsResponse
-	22, // 36: ernic.v1.ManagerService.WatchGids:output_type -> ernic.v1.WatchGidsResponse
-	24, // 37: ernic.v1.ManagerService.EvictNode:output_type -> ernic.v1.EvictNodeResponse
-	32, // [32:38] is the sub-list for method output_type
-	26, // [26:32] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	14, // 10: ernic.v1.SessionResponse.drain:type_name -> ernic.v1.Drain
+	32, // 11: ernic.v1.Register.protocol:type_name -> ernic.v1.VersionRange
+	33, // 12: ernic.v1.Register.have:type_name -> ernic.v1.MeshPoint
+	34, // 13: ernic.v1.Registered.health_interval:type_name -> google.protobuf.Duration
+	8,  // 14: ernic.v1.Registered.claims:type_name -> ernic.v1.Claim
+	0,  // 15: ernic.v1.Refusal.reason:type_name -> ernic.v1.RefusalReason
+	32, // 16: ernic.v1.Refusal.protocol:type_name -> ernic.v1.VersionRange
+	35, // 17: ernic.v1.Heartbeat.report:type_name -> ernic.v1.NodeReport
+	36, // 18: ernic.v1.Claim.source:type_name -> ernic.v1.ClaimSource
+	8,  // 19: ernic.v1.ClaimUpdate.claim:type_name -> ernic.v1.Claim
+	11, // 20: ernic.v1.ClaimAck.rejected:type_name -> ernic.v1.RejectedClaim
+	37, // 21: ernic.v1.ListNodesResponse.nodes:type_name -> ernic.v1.Node
+	37, // 22: ernic.v1.WatchNodesResponse.nodes:type_name -> ernic.v1.Node
+	38, // 23: ernic.v1.ListGidsResponse.gids:type_name -> ernic.v1.Gid
+	38, // 24: ernic.v1.WatchGidsResponse.gids:type_name -> ernic.v1.Gid
+	38, // 25: ernic.v1.WatchGidsResponse.removed:type_name -> ernic.v1.Gid
+	34, // 26: ernic.v1.EvictNodeResponse.quarantine:type_name -> google.protobuf.Duration
+	30, // 27: ernic.v1.WatchEventsResponse.events:type_name -> ernic.v1.Event
+	39, // 28: ernic.v1.Event.time:type_name -> google.protobuf.Timestamp
+	1,  // 29: ernic.v1.ManagerService.Session:input_type -> ernic.v1.SessionRequest
+	16, // 30: ernic.v1.ManagerService.ListNodes:input_type -> ernic.v1.ListNodesRequest
+	18, // 31: ernic.v1.ManagerService.WatchNodes:input_type -> ernic.v1.WatchNodesRequest
+	20, // 32: ernic.v1.ManagerService.ListGids:input_type -> ernic.v1.ListGidsRequest
+	22, // 33: ernic.v1.ManagerService.WatchGids:input_type -> ernic.v1.WatchGidsRequest
+	24, // 34: ernic.v1.ManagerService.EvictNode:input_type -> ernic.v1.EvictNodeRequest
+	26, // 35: ernic.v1.ManagerService.DrainNode:input_type -> ernic.v1.DrainNodeRequest
+	28, // 36: ernic.v1.ManagerService.WatchEvents:input_type -> ernic.v1.WatchEventsRequest
+	2,  // 37: ernic.v1.ManagerService.Session:output_type -> ernic.v1.SessionResponse
+	17, // 38: ernic.v1.ManagerService.ListNodes:output_type -> ernic.v1.ListNodesResponse
+	19, // 39: ernic.v1.ManagerService.WatchNodes:output_type -> ernic.v1.WatchNodesResponse
+	21, // 40: ernic.v1.ManagerService.ListGids:output_type -> ernic.v1.ListGidsResponse
+	23, // 41: ernic.v1.ManagerService.WatchGids:output_type -> ernic.v1.WatchGidsResponse
+	25, // 42: ernic.v1.ManagerService.EvictNode:output_type -> ernic.v1.EvictNodeResponse
+	27, // 43: ernic.v1.ManagerService.DrainNode:output_type -> ernic.v1.DrainNodeResponse
+	29, // 44: ernic.v1.ManagerService.WatchEvents:output_type -> ernic.v1.WatchEventsResponse
+	37, // [37:45] is the sub-list for method output_type
+	29, // [29:37] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_ernic_v1_manager_proto_init() }
@@ -1802,6 +2204,7 @@ func file_ernic_v1_manager_proto_init() {
 		(*SessionResponse_ClaimAck)(nil),
 		(*SessionResponse_Mesh)(nil),
 		(*SessionResponse_Probe)(nil),
+		(*SessionResponse_Drain)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1809,7 +2212,7 @@ func file_ernic_v1_manager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ernic_v1_manager_proto_rawDesc), len(file_ernic_v1_manager_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

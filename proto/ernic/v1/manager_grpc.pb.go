@@ -23,12 +23,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ManagerService_Session_FullMethodName    = "/ernic.v1.ManagerService/Session"
-	ManagerService_ListNodes_FullMethodName  = "/ernic.v1.ManagerService/ListNodes"
-	ManagerService_WatchNodes_FullMethodName = "/ernic.v1.ManagerService/WatchNodes"
-	ManagerService_ListGids_FullMethodName   = "/ernic.v1.ManagerService/ListGids"
-	ManagerService_WatchGids_FullMethodName  = "/ernic.v1.ManagerService/WatchGids"
-	ManagerService_EvictNode_FullMethodName  = "/ernic.v1.ManagerService/EvictNode"
+	ManagerService_Session_FullMethodName     = "/ernic.v1.ManagerService/Session"
+	ManagerService_ListNodes_FullMethodName   = "/ernic.v1.ManagerService/ListNodes"
+	ManagerService_WatchNodes_FullMethodName  = "/ernic.v1.ManagerService/WatchNodes"
+	ManagerService_ListGids_FullMethodName    = "/ernic.v1.ManagerService/ListGids"
+	ManagerService_WatchGids_FullMethodName   = "/ernic.v1.ManagerService/WatchGids"
+	ManagerService_EvictNode_FullMethodName   = "/ernic.v1.ManagerService/EvictNode"
+	ManagerService_DrainNode_FullMethodName   = "/ernic.v1.ManagerService/DrainNode"
+	ManagerService_WatchEvents_FullMethodName = "/ernic.v1.ManagerService/WatchEvents"
 )
 
 // ManagerServiceClient is the client API for ManagerService service.
@@ -51,6 +53,10 @@ type ManagerServiceClient interface {
 	WatchGids(ctx context.Context, in *WatchGidsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchGidsResponse], error)
 	// EvictNode removes a node and its claims. Its id is not given out again until the quarantine is over.
 	EvictNode(ctx context.Context, in *EvictNodeRequest, opts ...grpc.CallOption) (*EvictNodeResponse, error)
+	// DrainNode asks a worker to end when its guest leaves, at once if it has none.
+	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
+	// WatchEvents sends what has happened, oldest first, and goes on if asked to.
+	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 }
 
 type managerServiceClient struct {
@@ -142,6 +148,35 @@ func (c *managerServiceClient) EvictNode(ctx context.Context, in *EvictNodeReque
 	return out, nil
 }
 
+func (c *managerServiceClient) DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainNodeResponse)
+	err := c.cc.Invoke(ctx, ManagerService_DrainNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managerServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[3], ManagerService_WatchEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchEventsRequest, WatchEventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagerService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
+
 // ManagerServiceServer is the server API for ManagerService service.
 // All implementations must embed UnimplementedManagerServiceServer
 // for forward compatibility.
@@ -162,6 +197,10 @@ type ManagerServiceServer interface {
 	WatchGids(*WatchGidsRequest, grpc.ServerStreamingServer[WatchGidsResponse]) error
 	// EvictNode removes a node and its claims. Its id is not given out again until the quarantine is over.
 	EvictNode(context.Context, *EvictNodeRequest) (*EvictNodeResponse, error)
+	// DrainNode asks a worker to end when its guest leaves, at once if it has none.
+	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
+	// WatchEvents sends what has happened, oldest first, and goes on if asked to.
+	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	mustEmbedUnimplementedManagerServiceServer()
 }
 
@@ -189,6 +228,12 @@ func (UnimplementedManagerServiceServer) WatchGids(*WatchGidsRequest, grpc.Serve
 }
 func (UnimplementedManagerServiceServer) EvictNode(context.Context, *EvictNodeRequest) (*EvictNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method EvictNode not implemented")
+}
+func (UnimplementedManagerServiceServer) DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainNode not implemented")
+}
+func (UnimplementedManagerServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
 }
 func (UnimplementedManagerServiceServer) mustEmbedUnimplementedManagerServiceServer() {}
 func (UnimplementedManagerServiceServer) testEmbeddedByValue()                        {}
@@ -294,6 +339,35 @@ func _ManagerService_EvictNode_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ManagerService_DrainNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagerServiceServer).DrainNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagerService_DrainNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagerServiceServer).DrainNode(ctx, req.(*DrainNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagerService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ManagerServiceServer).WatchEvents(m, &grpc.GenericServerStream[WatchEventsRequest, WatchEventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagerService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
+
 // ManagerService_ServiceDesc is the grpc.ServiceDesc for ManagerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -313,6 +387,10 @@ var ManagerService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "EvictNode",
 			Handler:    _ManagerService_EvictNode_Handler,
 		},
+		{
+			MethodName: "DrainNode",
+			Handler:    _ManagerService_DrainNode_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -329,6 +407,11 @@ var ManagerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchGids",
 			Handler:       _ManagerService_WatchGids_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchEvents",
+			Handler:       _ManagerService_WatchEvents_Handler,
 			ServerStreams: true,
 		},
 	},

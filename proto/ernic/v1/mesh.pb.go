@@ -270,6 +270,64 @@ func (ClaimState) EnumDescriptor() ([]byte, []int) {
 	return file_ernic_v1_mesh_proto_rawDescGZIP(), []int{3}
 }
 
+// LinkState is the state of a link to a peer.
+type LinkState int32
+
+const (
+	LinkState_LINK_STATE_UNSPECIFIED LinkState = 0
+	// Nothing has needed the link, or it is lost and not needed now.
+	LinkState_LINK_STATE_IDLE       LinkState = 1
+	LinkState_LINK_STATE_CONNECTING LinkState = 2
+	LinkState_LINK_STATE_UP         LinkState = 3
+	// The last attempt failed; the next follows after a pause.
+	LinkState_LINK_STATE_BACKOFF LinkState = 4
+)
+
+// Enum value maps for LinkState.
+var (
+	LinkState_name = map[int32]string{
+		0: "LINK_STATE_UNSPECIFIED",
+		1: "LINK_STATE_IDLE",
+		2: "LINK_STATE_CONNECTING",
+		3: "LINK_STATE_UP",
+		4: "LINK_STATE_BACKOFF",
+	}
+	LinkState_value = map[string]int32{
+		"LINK_STATE_UNSPECIFIED": 0,
+		"LINK_STATE_IDLE":        1,
+		"LINK_STATE_CONNECTING":  2,
+		"LINK_STATE_UP":          3,
+		"LINK_STATE_BACKOFF":     4,
+	}
+)
+
+func (x LinkState) Enum() *LinkState {
+	p := new(LinkState)
+	*p = x
+	return p
+}
+
+func (x LinkState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LinkState) Descriptor() protoreflect.EnumDescriptor {
+	return file_ernic_v1_mesh_proto_enumTypes[4].Descriptor()
+}
+
+func (LinkState) Type() protoreflect.EnumType {
+	return &file_ernic_v1_mesh_proto_enumTypes[4]
+}
+
+func (x LinkState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LinkState.Descriptor instead.
+func (LinkState) EnumDescriptor() ([]byte, []int) {
+	return file_ernic_v1_mesh_proto_rawDescGZIP(), []int{4}
+}
+
 // VersionRange is an inclusive range of protocol versions that one side speaks.
 type VersionRange struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -332,8 +390,11 @@ type MeshNode struct {
 	Address string    `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	State   NodeState `protobuf:"varint,4,opt,name=state,proto3,enum=ernic.v1.NodeState" json:"state,omitempty"`
 	// 16 bytes, new with every start of the process.
-	Instance      []byte `protobuf:"bytes,5,opt,name=instance,proto3" json:"instance,omitempty"`
-	Incarnation   uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Instance    []byte `protobuf:"bytes,5,opt,name=instance,proto3" json:"instance,omitempty"`
+	Incarnation uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Holder of the certificate that the node registered with, such as "worker host7"; empty when connections are plain.
+	// Peers accept the node id from this holder only.
+	Identity      string `protobuf:"bytes,7,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -408,6 +469,13 @@ func (x *MeshNode) GetIncarnation() uint64 {
 		return x.Incarnation
 	}
 	return 0
+}
+
+func (x *MeshNode) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
 }
 
 // Route says that a GID resolves to a node.
@@ -637,9 +705,14 @@ type Node struct {
 	// What the node said of itself in its last heartbeat; unset before the first.
 	Report *NodeReport `protobuf:"bytes,12,opt,name=report,proto3" json:"report,omitempty"`
 	// Why the state is what it is, when it is not alive.
-	Reason        string                 `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=since,proto3" json:"since,omitempty"`
-	Claims        uint32                 `protobuf:"varint,15,opt,name=claims,proto3" json:"claims,omitempty"`
+	Reason string                 `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`
+	Since  *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=since,proto3" json:"since,omitempty"`
+	Claims uint32                 `protobuf:"varint,15,opt,name=claims,proto3" json:"claims,omitempty"`
+	// Holder of the certificate that the node registered with; empty when connections are plain.
+	Identity string `protobuf:"bytes,16,opt,name=identity,proto3" json:"identity,omitempty"`
+	// How far the node's clock is ahead of the manager's, as of its last heartbeat, the way of the heartbeat included.
+	// Unset before the first.
+	ClockSkew     *durationpb.Duration `protobuf:"bytes,17,opt,name=clock_skew,json=clockSkew,proto3" json:"clock_skew,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -779,6 +852,20 @@ func (x *Node) GetClaims() uint32 {
 	return 0
 }
 
+func (x *Node) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *Node) GetClockSkew() *durationpb.Duration {
+	if x != nil {
+		return x.ClockSkew
+	}
+	return nil
+}
+
 // NodeReport is what a worker says of itself with each heartbeat.
 type NodeReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -788,7 +875,15 @@ type NodeReport struct {
 	// Round trip of the worker's last answered heartbeat; unset before the first.
 	Rtt *durationpb.Duration `protobuf:"bytes,3,opt,name=rtt,proto3" json:"rtt,omitempty"`
 	// Revision of the mesh the worker holds.
-	MeshRevision  uint64 `protobuf:"varint,4,opt,name=mesh_revision,json=meshRevision,proto3" json:"mesh_revision,omitempty"`
+	MeshRevision uint64 `protobuf:"varint,4,opt,name=mesh_revision,json=meshRevision,proto3" json:"mesh_revision,omitempty"`
+	// The worker's clock when it sent the report.
+	Clock *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=clock,proto3" json:"clock,omitempty"`
+	// The worker was asked to end when its guest leaves.
+	Draining bool `protobuf:"varint,6,opt,name=draining,proto3" json:"draining,omitempty"`
+	// Interface that carries the guest's Ethernet frames; unset if there is none.
+	Interface *InterfaceReport `protobuf:"bytes,7,opt,name=interface,proto3" json:"interface,omitempty"`
+	// Links to peers that are up or wanted, at most 1024.
+	LinkReports   []*LinkReport `protobuf:"bytes,8,rep,name=link_reports,json=linkReports,proto3" json:"link_reports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -851,6 +946,210 @@ func (x *NodeReport) GetMeshRevision() uint64 {
 	return 0
 }
 
+func (x *NodeReport) GetClock() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
+func (x *NodeReport) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *NodeReport) GetInterface() *InterfaceReport {
+	if x != nil {
+		return x.Interface
+	}
+	return nil
+}
+
+func (x *NodeReport) GetLinkReports() []*LinkReport {
+	if x != nil {
+		return x.LinkReports
+	}
+	return nil
+}
+
+// InterfaceReport is the state of the host's interface behind a NIC.
+type InterfaceReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The interface is there.
+	Present bool `protobuf:"varint,2,opt,name=present,proto3" json:"present,omitempty"`
+	// It is up.
+	Up bool `protobuf:"varint,3,opt,name=up,proto3" json:"up,omitempty"`
+	// In bytes.
+	Mtu           uint32 `protobuf:"varint,4,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InterfaceReport) Reset() {
+	*x = InterfaceReport{}
+	mi := &file_ernic_v1_mesh_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InterfaceReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InterfaceReport) ProtoMessage() {}
+
+func (x *InterfaceReport) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_mesh_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InterfaceReport.ProtoReflect.Descriptor instead.
+func (*InterfaceReport) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_mesh_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *InterfaceReport) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *InterfaceReport) GetPresent() bool {
+	if x != nil {
+		return x.Present
+	}
+	return false
+}
+
+func (x *InterfaceReport) GetUp() bool {
+	if x != nil {
+		return x.Up
+	}
+	return false
+}
+
+func (x *InterfaceReport) GetMtu() uint32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+// LinkReport is a link as one of its two ends sees it.
+type LinkReport struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	PeerId uint32                 `protobuf:"varint,1,opt,name=peer_id,json=peerId,proto3" json:"peer_id,omitempty"`
+	State  LinkState              `protobuf:"varint,2,opt,name=state,proto3,enum=ernic.v1.LinkState" json:"state,omitempty"`
+	// Connections that are up.
+	Lanes uint32 `protobuf:"varint,3,opt,name=lanes,proto3" json:"lanes,omitempty"`
+	// Unset while it is not known.
+	Rtt             *durationpb.Duration `protobuf:"bytes,4,opt,name=rtt,proto3" json:"rtt,omitempty"`
+	QueuedBytes     uint64               `protobuf:"varint,5,opt,name=queued_bytes,json=queuedBytes,proto3" json:"queued_bytes,omitempty"`
+	Reconnects      uint64               `protobuf:"varint,6,opt,name=reconnects,proto3" json:"reconnects,omitempty"`
+	ConnectFailures uint64               `protobuf:"varint,7,opt,name=connect_failures,json=connectFailures,proto3" json:"connect_failures,omitempty"`
+	// Why the last attempt failed or the link was lost; empty if neither happened.
+	LastError     string `protobuf:"bytes,8,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinkReport) Reset() {
+	*x = LinkReport{}
+	mi := &file_ernic_v1_mesh_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkReport) ProtoMessage() {}
+
+func (x *LinkReport) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_mesh_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkReport.ProtoReflect.Descriptor instead.
+func (*LinkReport) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_mesh_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *LinkReport) GetPeerId() uint32 {
+	if x != nil {
+		return x.PeerId
+	}
+	return 0
+}
+
+func (x *LinkReport) GetState() LinkState {
+	if x != nil {
+		return x.State
+	}
+	return LinkState_LINK_STATE_UNSPECIFIED
+}
+
+func (x *LinkReport) GetLanes() uint32 {
+	if x != nil {
+		return x.Lanes
+	}
+	return 0
+}
+
+func (x *LinkReport) GetRtt() *durationpb.Duration {
+	if x != nil {
+		return x.Rtt
+	}
+	return nil
+}
+
+func (x *LinkReport) GetQueuedBytes() uint64 {
+	if x != nil {
+		return x.QueuedBytes
+	}
+	return 0
+}
+
+func (x *LinkReport) GetReconnects() uint64 {
+	if x != nil {
+		return x.Reconnects
+	}
+	return 0
+}
+
+func (x *LinkReport) GetConnectFailures() uint64 {
+	if x != nil {
+		return x.ConnectFailures
+	}
+	return 0
+}
+
+func (x *LinkReport) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
 // Gid is one claim as operators see it.
 type Gid struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -868,7 +1167,7 @@ type Gid struct {
 
 func (x *Gid) Reset() {
 	*x = Gid{}
-	mi := &file_ernic_v1_mesh_proto_msgTypes[7]
+	mi := &file_ernic_v1_mesh_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +1179,7 @@ func (x *Gid) String() string {
 func (*Gid) ProtoMessage() {}
 
 func (x *Gid) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_mesh_proto_msgTypes[7]
+	mi := &file_ernic_v1_mesh_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +1192,7 @@ func (x *Gid) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gid.ProtoReflect.Descriptor instead.
 func (*Gid) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_mesh_proto_rawDescGZIP(), []int{7}
+	return file_ernic_v1_mesh_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Gid) GetGid() []byte {
@@ -945,14 +1244,15 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"\x13ernic/v1/mesh.proto\x12\bernic.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"2\n" +
 	"\fVersionRange\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\rR\x03max\"\xba\x01\n" +
+	"\x03max\x18\x02 \x01(\rR\x03max\"\xd6\x01\n" +
 	"\bMeshNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\rR\x06nodeId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12)\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x13.ernic.v1.NodeStateR\x05state\x12\x1a\n" +
 	"\binstance\x18\x05 \x01(\fR\binstance\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"2\n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12\x1a\n" +
+	"\bidentity\x18\a \x01(\tR\bidentity\"2\n" +
 	"\x05Route\x12\x10\n" +
 	"\x03gid\x18\x01 \x01(\fR\x03gid\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\rR\x06nodeId\"A\n" +
@@ -967,7 +1267,7 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"\x05nodes\x18\x04 \x03(\v2\x12.ernic.v1.MeshNodeR\x05nodes\x12(\n" +
 	"\x10removed_node_ids\x18\x05 \x03(\rR\x0eremovedNodeIds\x12'\n" +
 	"\x06routes\x18\x06 \x03(\v2\x0f.ernic.v1.RouteR\x06routes\x12!\n" +
-	"\fremoved_gids\x18\a \x03(\fR\vremovedGids\"\xa0\x04\n" +
+	"\fremoved_gids\x18\a \x03(\fR\vremovedGids\"\xf6\x04\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\rR\x06nodeId\x12&\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x12.ernic.v1.NodeRoleR\x04role\x12\x12\n" +
@@ -985,13 +1285,38 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"\x06report\x18\f \x01(\v2\x14.ernic.v1.NodeReportR\x06report\x12\x16\n" +
 	"\x06reason\x18\r \x01(\tR\x06reason\x120\n" +
 	"\x05since\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
-	"\x06claims\x18\x0f \x01(\rR\x06claims\"\x9b\x01\n" +
+	"\x06claims\x18\x0f \x01(\rR\x06claims\x12\x1a\n" +
+	"\bidentity\x18\x10 \x01(\tR\bidentity\x128\n" +
+	"\n" +
+	"clock_skew\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tclockSkew\"\xdb\x02\n" +
 	"\n" +
 	"NodeReport\x12%\n" +
 	"\x0eguest_attached\x18\x01 \x01(\bR\rguestAttached\x12\x14\n" +
 	"\x05links\x18\x02 \x01(\rR\x05links\x12+\n" +
 	"\x03rtt\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03rtt\x12#\n" +
-	"\rmesh_revision\x18\x04 \x01(\x04R\fmeshRevision\"\xdf\x01\n" +
+	"\rmesh_revision\x18\x04 \x01(\x04R\fmeshRevision\x120\n" +
+	"\x05clock\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12\x1a\n" +
+	"\bdraining\x18\x06 \x01(\bR\bdraining\x127\n" +
+	"\tinterface\x18\a \x01(\v2\x19.ernic.v1.InterfaceReportR\tinterface\x127\n" +
+	"\flink_reports\x18\b \x03(\v2\x14.ernic.v1.LinkReportR\vlinkReports\"a\n" +
+	"\x0fInterfaceReport\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\apresent\x18\x02 \x01(\bR\apresent\x12\x0e\n" +
+	"\x02up\x18\x03 \x01(\bR\x02up\x12\x10\n" +
+	"\x03mtu\x18\x04 \x01(\rR\x03mtu\"\xa0\x02\n" +
+	"\n" +
+	"LinkReport\x12\x17\n" +
+	"\apeer_id\x18\x01 \x01(\rR\x06peerId\x12)\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x13.ernic.v1.LinkStateR\x05state\x12\x14\n" +
+	"\x05lanes\x18\x03 \x01(\rR\x05lanes\x12+\n" +
+	"\x03rtt\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03rtt\x12!\n" +
+	"\fqueued_bytes\x18\x05 \x01(\x04R\vqueuedBytes\x12\x1e\n" +
+	"\n" +
+	"reconnects\x18\x06 \x01(\x04R\n" +
+	"reconnects\x12)\n" +
+	"\x10connect_failures\x18\a \x01(\x04R\x0fconnectFailures\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\b \x01(\tR\tlastError\"\xdf\x01\n" +
 	"\x03Gid\x12\x10\n" +
 	"\x03gid\x18\x01 \x01(\fR\x03gid\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\rR\x06nodeId\x12-\n" +
@@ -1024,7 +1349,13 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"\x17CLAIM_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12CLAIM_STATE_ACTIVE\x10\x01\x12\x19\n" +
 	"\x15CLAIM_STATE_WITHDRAWN\x10\x02\x12\x18\n" +
-	"\x14CLAIM_STATE_CONFLICT\x10\x03B3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
+	"\x14CLAIM_STATE_CONFLICT\x10\x03*\x82\x01\n" +
+	"\tLinkState\x12\x1a\n" +
+	"\x16LINK_STATE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fLINK_STATE_IDLE\x10\x01\x12\x19\n" +
+	"\x15LINK_STATE_CONNECTING\x10\x02\x12\x11\n" +
+	"\rLINK_STATE_UP\x10\x03\x12\x16\n" +
+	"\x12LINK_STATE_BACKOFF\x10\x04B3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
 
 var (
 	file_ernic_v1_mesh_proto_rawDescOnce sync.Once
@@ -1038,44 +1369,53 @@ func file_ernic_v1_mesh_proto_rawDescGZIP() []byte {
 	return file_ernic_v1_mesh_proto_rawDescData
 }
 
-var file_ernic_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_ernic_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_ernic_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_ernic_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_ernic_v1_mesh_proto_goTypes = []any{
 	(NodeState)(0),                // 0: ernic.v1.NodeState
 	(NodeRole)(0),                 // 1: ernic.v1.NodeRole
 	(ClaimSource)(0),              // 2: ernic.v1.ClaimSource
 	(ClaimState)(0),               // 3: ernic.v1.ClaimState
-	(*VersionRange)(nil),          // 4: ernic.v1.VersionRange
-	(*MeshNode)(nil),              // 5: ernic.v1.MeshNode
-	(*Route)(nil),                 // 6: ernic.v1.Route
-	(*MeshPoint)(nil),             // 7: ernic.v1.MeshPoint
-	(*MeshUpdate)(nil),            // 8: ernic.v1.MeshUpdate
-	(*Node)(nil),                  // 9: ernic.v1.Node
-	(*NodeReport)(nil),            // 10: ernic.v1.NodeReport
-	(*Gid)(nil),                   // 11: ernic.v1.Gid
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 13: google.protobuf.Duration
+	(LinkState)(0),                // 4: ernic.v1.LinkState
+	(*VersionRange)(nil),          // 5: ernic.v1.VersionRange
+	(*MeshNode)(nil),              // 6: ernic.v1.MeshNode
+	(*Route)(nil),                 // 7: ernic.v1.Route
+	(*MeshPoint)(nil),             // 8: ernic.v1.MeshPoint
+	(*MeshUpdate)(nil),            // 9: ernic.v1.MeshUpdate
+	(*Node)(nil),                  // 10: ernic.v1.Node
+	(*NodeReport)(nil),            // 11: ernic.v1.NodeReport
+	(*InterfaceReport)(nil),       // 12: ernic.v1.InterfaceReport
+	(*LinkReport)(nil),            // 13: ernic.v1.LinkReport
+	(*Gid)(nil),                   // 14: ernic.v1.Gid
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
 }
 var file_ernic_v1_mesh_proto_depIdxs = []int32{
 	0,  // 0: ernic.v1.MeshNode.state:type_name -> ernic.v1.NodeState
-	7,  // 1: ernic.v1.MeshUpdate.to:type_name -> ernic.v1.MeshPoint
-	5,  // 2: ernic.v1.MeshUpdate.nodes:type_name -> ernic.v1.MeshNode
-	6,  // 3: ernic.v1.MeshUpdate.routes:type_name -> ernic.v1.Route
+	8,  // 1: ernic.v1.MeshUpdate.to:type_name -> ernic.v1.MeshPoint
+	6,  // 2: ernic.v1.MeshUpdate.nodes:type_name -> ernic.v1.MeshNode
+	7,  // 3: ernic.v1.MeshUpdate.routes:type_name -> ernic.v1.Route
 	1,  // 4: ernic.v1.Node.role:type_name -> ernic.v1.NodeRole
 	0,  // 5: ernic.v1.Node.state:type_name -> ernic.v1.NodeState
-	12, // 6: ernic.v1.Node.session_since:type_name -> google.protobuf.Timestamp
-	12, // 7: ernic.v1.Node.last_heard:type_name -> google.protobuf.Timestamp
-	10, // 8: ernic.v1.Node.report:type_name -> ernic.v1.NodeReport
-	12, // 9: ernic.v1.Node.since:type_name -> google.protobuf.Timestamp
-	13, // 10: ernic.v1.NodeReport.rtt:type_name -> google.protobuf.Duration
-	2,  // 11: ernic.v1.Gid.source:type_name -> ernic.v1.ClaimSource
-	3,  // 12: ernic.v1.Gid.state:type_name -> ernic.v1.ClaimState
-	12, // 13: ernic.v1.Gid.since:type_name -> google.protobuf.Timestamp
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	15, // 6: ernic.v1.Node.session_since:type_name -> google.protobuf.Timestamp
+	15, // 7: ernic.v1.Node.last_heard:type_name -> google.protobuf.Timestamp
+	11, // 8: ernic.v1.Node.report:type_name -> ernic.v1.NodeReport
+	15, // 9: ernic.v1.Node.since:type_name -> google.protobuf.Timestamp
+	16, // 10: ernic.v1.Node.clock_skew:type_name -> google.protobuf.Duration
+	16, // 11: ernic.v1.NodeReport.rtt:type_name -> google.protobuf.Duration
+	15, // 12: ernic.v1.NodeReport.clock:type_name -> google.protobuf.Timestamp
+	12, // 13: ernic.v1.NodeReport.interface:type_name -> ernic.v1.InterfaceReport
+	13, // 14: ernic.v1.NodeReport.link_reports:type_name -> ernic.v1.LinkReport
+	4,  // 15: ernic.v1.LinkReport.state:type_name -> ernic.v1.LinkState
+	16, // 16: ernic.v1.LinkReport.rtt:type_name -> google.protobuf.Duration
+	2,  // 17: ernic.v1.Gid.source:type_name -> ernic.v1.ClaimSource
+	3,  // 18: ernic.v1.Gid.state:type_name -> ernic.v1.ClaimState
+	15, // 19: ernic.v1.Gid.since:type_name -> google.protobuf.Timestamp
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_ernic_v1_mesh_proto_init() }
@@ -1088,8 +1428,8 @@ func file_ernic_v1_mesh_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ernic_v1_mesh_proto_rawDesc), len(file_ernic_v1_mesh_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   8,
+			NumEnums:      5,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

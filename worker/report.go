@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"net"
+
+	"github.com/ernic-dev/ernic/fabric"
+	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+	"github.com/ernic-dev/ernic/worker/session"
+)
+
+// linkStates names the states of the fabric's links for the manager.
+var linkStates = [fabric.PeerStates]ernicv1.LinkState{
+	fabric.PeerIdle:       ernicv1.LinkState_LINK_STATE_IDLE,
+	fabric.PeerConnecting: ernicv1.LinkState_LINK_STATE_CONNECTING,
+	fabric.PeerUp:         ernicv1.LinkState_LINK_STATE_UP,
+	fabric.PeerBackoff:    ernicv1.LinkState_LINK_STATE_BACKOFF,
+}
+
+// report is what the worker says of itself with a heartbeat. Of links that
+// nothing ever needed there is nothing to say.
+func (m *mesh) report() session.Report {
+	w := m.worker
+	r := session.Report{
+		GuestAttached: w.attached.Load(), Draining: w.drain.wished(), Interface: interfaceReport(w.config.TAP),
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.link == nil {
+		return r
+	}
+	for _, s := range m.link.Stats() {
+		if s.Node == m.node || s.State == fabric.PeerIdle && s.LastError == "" {
+			continue
+		}
+		r.Links = append(r.Links, session.Link{
+			Peer: s.Node, State: linkStates[s.State], Lanes: s.Lanes, RTT: s.RTT, QueuedBytes: s.QueuedBytes,
+			Reconnects: s.Reconnects, ConnectFailures: s.ConnectFailures, LastError: s.LastError,
+		})
+	}
+	return r
+}
+
+// interfaceReport is the state of the TAP, nil if the worker has none.
+func interfaceReport(name string) *session.Interface {
+	if name == "" {
+		return nil
+	}
+	r := &session.Interface{Name: name}
+	if i, err := net.InterfaceByName(name); err == nil {
+		r.Present, r.Up, r.MTU = true, i.Flags&net.FlagUp != 0, i.MTU
+	}
+	return r
+}

@@ -247,6 +247,9 @@ var connections atomic.Uint32
 
 func connect(a, b *end, qa, qb *verbs.QP, o verbs.ConnectOptions) {
 	a.t.Helper()
+	if o.Timeout == 0 {
+		o.Timeout = 18 // a second: a busy machine is no reason to send again
+	}
 	// Numbers of a new connection are far from those of the last, as those of a
 	// real one are: packets of the old may still be under way. One side wraps early.
 	n := connections.Add(1)

@@ -46,6 +46,7 @@ type flags struct {
 	printProfile bool
 	ethQueues    int
 	statsMS      int
+	observe      observe
 }
 
 func command() *cobra.Command {
@@ -86,6 +87,7 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.IntVar(&f.ethQueues, "eth-queues", 0, "Ethernet queue `pairs`, whatever the profile says")
 	fs.IntVar(&f.statsMS, "stats-interval-ms", 0, "`milliseconds` between updates of the guest's counters, whatever the profile says")
 	f.tls.AddFlags(fs, identity.Worker)
+	f.observe.addFlags(c)
 	f.log.AddFlags(fs)
 	complete(c, "fabric", "none", "loopback", "mesh")
 	complete(c, "lif", "none", "mesh", "tap:")
@@ -188,6 +190,9 @@ func (f *flags) config(set profile.Set) (worker.Config, error) {
 	}
 	if c.LIF == worker.LIFMesh && c.Fabric != worker.FabricMesh {
 		return c, cli.Usagef("--lif mesh needs --fabric mesh, not %s", c.Fabric)
+	}
+	if c.Observe, err = f.observe.config(); err != nil {
+		return c, err
 	}
 	if c.MAC, err = f.macAddress(); err != nil {
 		return c, err

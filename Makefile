@@ -13,6 +13,10 @@ LDFLAGS := -s -w -X github.com/ernic-dev/ernic/cmd/internal/cli.version=$(VERSIO
 # Packages that boot real guests; all others need none.
 UNIT_PKGS = $(shell go list ./... | grep -v -e /e2e/guesttest -e /e2e/lab/selftest)
 
+# Namespaces, TAPs and the guest lab need root; another user goes through sudo.
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo -E)
+say-sudo = $(if $(SUDO),@echo "$(1) needs root: running it with sudo")
+
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort | expand -t 16
@@ -22,8 +26,10 @@ build: ## build the programs into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/ernic-manager ./cmd/ernic-worker ./cmd/ernictl
 
 .PHONY: demo
-demo: build ## two real guests ping and run RDMA through this fabric (COMPARE=1: Soft-RoCE beside it)
-	go run ./e2e/demo --bin bin $(if $(COMPARE),--compare)
+demo: build lab ## two real guests ping and run RDMA through this fabric (COMPARE=1: Soft-RoCE beside it)
+	go build -trimpath -o bin/ernic-demo ./e2e/demo
+	$(call say-sudo,the demonstration)
+	$(SUDO) bin/ernic-demo --bin bin $(if $(COMPARE),--compare)
 
 .PHONY: test
 test: lint generate-check unit guest ## all checks and tests
@@ -35,8 +41,9 @@ unit: ## unit and in-process tests with the race detector; fuzz seeds run too
 
 .PHONY: guest
 guest: build lab ## tests in real guests (QEMU, upstream ionic driver, stock rdma-core)
-	go test -count=1 -timeout 10m ./e2e/lab/selftest
-	go test -count=1 -timeout 30m -v ./e2e/guesttest -args -bin $(CURDIR)/bin
+	$(call say-sudo,the guest lab)
+	go test -count=1 -timeout 10m $(if $(SUDO),-exec '$(SUDO)') ./e2e/lab/selftest
+	go test -count=1 -timeout 30m -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/guesttest -args -bin $(CURDIR)/bin
 
 .PHONY: lab
 lab: ## build what guests boot from, unless it is there (minutes the first time)
@@ -67,7 +74,7 @@ FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME (default 30s each)
 	@for pkg in $$(go list ./...); do \
 	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    echo "== $$pkg $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; \
+	    echo "== $$pkg $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg; \
 	  done; done
 
 .PHONY: clean

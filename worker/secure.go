@@ -23,7 +23,12 @@ func (m *mesh) verifier() func(uint32, credentials.AuthInfo) error {
 	return func(node uint32, auth credentials.AuthInfo) error { return verify(m.session.Mesh(), node, auth) }
 }
 
-func verify(mesh *session.Mesh, node uint32, auth credentials.AuthInfo) error {
+// nodes knows the members of the mesh.
+type nodes interface {
+	Node(id uint32) (*session.Node, bool)
+}
+
+func verify(mesh nodes, node uint32, auth credentials.AuthInfo) error {
 	id, protected, err := identity.OfConnection(auth)
 	n, known := mesh.Node(node)
 	switch {

@@ -106,7 +106,7 @@ func (t *TLS) load() error {
 		return fmt.Errorf("TLS: %s: %w", t.cert, err)
 	}
 	if id.Role != t.own {
-		return fmt.Errorf("TLS: %s is the certificate of %s, and this program is a %s", t.cert, id, t.own)
+		return fmt.Errorf("TLS: %s is the certificate of %s, and here one of the role %s is needed", t.cert, id, t.own)
 	}
 	return nil
 }

@@ -226,7 +226,7 @@ func TestTLSFlagsThatDoNotFitTogetherAreNamed(t *testing.T) {
 		"no such file":          {good.cert, good.key, "/nonexistent", "/nonexistent"},
 		"CA is text":            {good.cert, good.key, notPEM, "holds no certificate"},
 		"another's key":         {good.cert, other.key, good.ca, "private key"},
-		"another's certificate": {other.cert, other.key, good.ca, "worker w, and this program is a manager"},
+		"another's certificate": {other.cert, other.key, good.ca, "worker w, and here one of the role manager is needed"},
 		"the CA's certificate":  {good.ca, filepath.Join(s.dir, pki.KeyFile), good.ca, "names no role"},
 	} {
 		f := &TLS{own: identity.Manager, cert: tc.cert, key: tc.key, ca: tc.ca}

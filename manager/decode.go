@@ -120,6 +120,10 @@ func decodeReport(r *ernicv1.NodeReport) core.Report {
 		MeshRevision:  r.GetMeshRevision(),
 		Draining:      r.GetDraining(),
 	}
+	// An address that is none is no reason to lose a worker.
+	if s := r.GetStatusAddress(); checkAddress(s) == nil {
+		report.Status = s
+	}
 	if r.GetClock() != nil {
 		report.Clock = r.GetClock().AsTime()
 	}

@@ -182,6 +182,7 @@ func encodeReport(r *core.Report) *ernicv1.NodeReport {
 		Links:         r.LinksUp,
 		MeshRevision:  r.MeshRevision,
 		Draining:      r.Draining,
+		StatusAddress: r.Status,
 		Clock:         encodeTime(r.Clock),
 		Rtt:           encodeDuration(r.RTT),
 	}

@@ -57,6 +57,7 @@ func newMesh(w *Worker) (*mesh, error) {
 		Manager: c.Manager, Dial: []grpc.DialOption{grpc.WithTransportCredentials(creds)},
 		Name: c.Name, Addr: advertise, Version: c.Version, Instance: c.Instance,
 		Report:   m.report,
+		Stats:    w.Stats,
 		Handlers: session.Handlers{Registered: m.registered, Mesh: m.changed, Drain: func(string) { w.drain.begin() }},
 		Log:      c.Log,
 	})

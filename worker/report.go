@@ -4,6 +4,7 @@ package worker
 
 import (
 	"net"
+	"strconv"
 
 	"github.com/ernic-dev/ernic/fabric"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
@@ -24,6 +25,7 @@ func (m *mesh) report() session.Report {
 	w := m.worker
 	r := session.Report{
 		GuestAttached: w.attached.Load(), Draining: w.drain.wished(), Interface: interfaceReport(w.config.TAP),
+		Status: m.statusAddress(),
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,4 +54,27 @@ func interfaceReport(name string) *session.Interface {
 		r.Present, r.Up, r.MTU = true, i.Flags&net.FlagUp != 0, i.MTU
 	}
 	return r
+}
+
+// statusAddress is where operators reach the status listener, "" if there is
+// none. One on all addresses of the host is reached at the address that peers
+// use.
+func (m *mesh) statusAddress() string {
+	c := &m.worker.config
+	if c.Status == nil {
+		return ""
+	}
+	a, ok := c.Status.Addr().(*net.TCPAddr)
+	if !ok || !a.IP.IsUnspecified() {
+		return c.Status.Addr().String()
+	}
+	peers := c.Advertise
+	if peers == "" {
+		peers = m.listen
+	}
+	host, _, err := net.SplitHostPort(peers)
+	if err != nil {
+		return a.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(a.Port))
 }

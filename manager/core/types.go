@@ -154,7 +154,9 @@ type Report struct {
 	// Draining is set when the worker ends with its guest.
 	Draining  bool
 	Interface Interface
-	Links     []Link
+	// Status is the host:port on which the worker answers operators; "": nowhere.
+	Status string
+	Links  []Link
 }
 
 // Interface is the state of the interface that carries a guest's Ethernet frames. Without a name there is none.

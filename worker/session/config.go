@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+	"github.com/ernic-dev/ernic/worker/stats/section"
 )
 
 // anyNode asks the manager for the lowest free id.
@@ -41,7 +42,10 @@ type Config struct {
 	// Version is that of the program.
 	Version string
 	// Report returns what the worker says of itself with a heartbeat; nil: nothing. It must not wait.
-	Report   func() Report
+	Report func() Report
+	// Stats returns all counters, those of up to qps queue pairs one by one, for who asks the status listener; nil: it is
+	// not offered.
+	Stats    func(qps int) []section.Section
 	Handlers Handlers
 	Log      zerolog.Logger
 

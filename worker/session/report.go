@@ -16,6 +16,8 @@ type Report struct {
 	GuestAttached bool
 	// Draining is set when the worker ends with its guest.
 	Draining bool
+	// Status is the host:port on which the worker answers operators; "": nowhere.
+	Status string
 	// Interface carries the guest's Ethernet frames; nil: none.
 	Interface *Interface
 	// Links are those to peers that are up or wanted.
@@ -49,6 +51,7 @@ func (s *Session) report() *ernicv1.NodeReport {
 	m := &ernicv1.NodeReport{
 		GuestAttached: r.GuestAttached,
 		Draining:      r.Draining,
+		StatusAddress: r.Status,
 		MeshRevision:  s.mesh.Load().Revision,
 		Clock:         timestamppb.Now(),
 		Rtt:           durationOf(time.Duration(s.rtt.Load())),

@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 	"github.com/ernic-dev/ernic/security/identity"
+	"github.com/ernic-dev/ernic/worker/stats/section"
 )
 
 // Status returns how the worker stands to the manager and the mesh.
@@ -54,9 +57,13 @@ func (s *Session) RegisterStatus(r grpc.ServiceRegistrar) {
 	ernicv1.RegisterWorkerServiceServer(r, &statusServer{session: s})
 }
 
+// maxShownQPs bounds an answer to about ten megabytes.
+const maxShownQPs = 4096
+
 // statusCalls are the methods of a status listener and who may call them.
 var statusCalls = map[string][]identity.Role{
 	ernicv1.WorkerService_GetStatus_FullMethodName: {identity.Operator},
+	ernicv1.WorkerService_GetStats_FullMethodName:  {identity.Operator},
 
 	healthv1.Health_Check_FullMethodName: identity.Roles(),
 	healthv1.Health_List_FullMethodName:  identity.Roles(),
@@ -99,4 +106,12 @@ type statusServer struct {
 
 func (s *statusServer) GetStatus(context.Context, *ernicv1.GetStatusRequest) (*ernicv1.GetStatusResponse, error) {
 	return s.session.Status(), nil
+}
+
+func (s *statusServer) GetStats(_ context.Context, r *ernicv1.GetStatsRequest) (*ernicv1.GetStatsResponse, error) {
+	if s.session.cfg.Stats == nil {
+		return nil, status.Error(codes.Unimplemented, "this worker shows no counters")
+	}
+	qps := min(r.GetMaxQueuePairs(), maxShownQPs)
+	return &ernicv1.GetStatsResponse{Sections: section.ToProto(s.session.cfg.Stats(int(qps)))}, nil
 }

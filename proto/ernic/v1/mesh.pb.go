@@ -883,7 +883,9 @@ type NodeReport struct {
 	// Interface that carries the guest's Ethernet frames; unset if there is none.
 	Interface *InterfaceReport `protobuf:"bytes,7,opt,name=interface,proto3" json:"interface,omitempty"`
 	// Links to peers that are up or wanted, at most 1024.
-	LinkReports   []*LinkReport `protobuf:"bytes,8,rep,name=link_reports,json=linkReports,proto3" json:"link_reports,omitempty"`
+	LinkReports []*LinkReport `protobuf:"bytes,8,rep,name=link_reports,json=linkReports,proto3" json:"link_reports,omitempty"`
+	// host:port on which the worker answers operators (WorkerService); empty if it does not.
+	StatusAddress string `protobuf:"bytes,9,opt,name=status_address,json=statusAddress,proto3" json:"status_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -972,6 +974,13 @@ func (x *NodeReport) GetLinkReports() []*LinkReport {
 		return x.LinkReports
 	}
 	return nil
+}
+
+func (x *NodeReport) GetStatusAddress() string {
+	if x != nil {
+		return x.StatusAddress
+	}
+	return ""
 }
 
 // InterfaceReport is the state of the host's interface behind a NIC.
@@ -1288,7 +1297,7 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"\x06claims\x18\x0f \x01(\rR\x06claims\x12\x1a\n" +
 	"\bidentity\x18\x10 \x01(\tR\bidentity\x128\n" +
 	"\n" +
-	"clock_skew\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tclockSkew\"\xdb\x02\n" +
+	"clock_skew\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tclockSkew\"\x82\x03\n" +
 	"\n" +
 	"NodeReport\x12%\n" +
 	"\x0eguest_attached\x18\x01 \x01(\bR\rguestAttached\x12\x14\n" +
@@ -1298,7 +1307,8 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"\x05clock\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12\x1a\n" +
 	"\bdraining\x18\x06 \x01(\bR\bdraining\x127\n" +
 	"\tinterface\x18\a \x01(\v2\x19.ernic.v1.InterfaceReportR\tinterface\x127\n" +
-	"\flink_reports\x18\b \x03(\v2\x14.ernic.v1.LinkReportR\vlinkReports\"a\n" +
+	"\flink_reports\x18\b \x03(\v2\x14.ernic.v1.LinkReportR\vlinkReports\x12%\n" +
+	"\x0estatus_address\x18\t \x01(\tR\rstatusAddress\"a\n" +
 	"\x0fInterfaceReport\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apresent\x18\x02 \x01(\bR\apresent\x12\x0e\n" +

@@ -353,6 +353,319 @@ func (x *ClaimStatus) GetRejected() string {
 	return ""
 }
 
+type GetStatsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The most queue pairs to show one by one. The worker may show fewer.
+	MaxQueuePairs uint32 `protobuf:"varint,1,opt,name=max_queue_pairs,json=maxQueuePairs,proto3" json:"max_queue_pairs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStatsRequest) Reset() {
+	*x = GetStatsRequest{}
+	mi := &file_ernic_v1_worker_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatsRequest) ProtoMessage() {}
+
+func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_worker_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
+func (*GetStatsRequest) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GetStatsRequest) GetMaxQueuePairs() uint32 {
+	if x != nil {
+		return x.MaxQueuePairs
+	}
+	return 0
+}
+
+type GetStatsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sections      []*StatsSection        `protobuf:"bytes,1,rep,name=sections,proto3" json:"sections,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStatsResponse) Reset() {
+	*x = GetStatsResponse{}
+	mi := &file_ernic_v1_worker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatsResponse) ProtoMessage() {}
+
+func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_worker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
+func (*GetStatsResponse) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GetStatsResponse) GetSections() []*StatsSection {
+	if x != nil {
+		return x.Sections
+	}
+	return nil
+}
+
+// StatsSection is a group of counters.
+type StatsSection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Title for people.
+	Title string `protobuf:"bytes,1,opt,name=title,proto3" json:"title,omitempty"`
+	// Stable name.
+	Key    string        `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Fields []*StatsField `protobuf:"bytes,3,rep,name=fields,proto3" json:"fields,omitempty"`
+	// Stable name of what the rows are, "qp" for example; empty if there are none.
+	RowsKey       string      `protobuf:"bytes,4,opt,name=rows_key,json=rowsKey,proto3" json:"rows_key,omitempty"`
+	Rows          []*StatsRow `protobuf:"bytes,5,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsSection) Reset() {
+	*x = StatsSection{}
+	mi := &file_ernic_v1_worker_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsSection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsSection) ProtoMessage() {}
+
+func (x *StatsSection) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_worker_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsSection.ProtoReflect.Descriptor instead.
+func (*StatsSection) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *StatsSection) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *StatsSection) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *StatsSection) GetFields() []*StatsField {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *StatsSection) GetRowsKey() string {
+	if x != nil {
+		return x.RowsKey
+	}
+	return ""
+}
+
+func (x *StatsSection) GetRows() []*StatsRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+// StatsRow is one of several things of a kind.
+type StatsRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Fields        []*StatsField          `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsRow) Reset() {
+	*x = StatsRow{}
+	mi := &file_ernic_v1_worker_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsRow) ProtoMessage() {}
+
+func (x *StatsRow) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_worker_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsRow.ProtoReflect.Descriptor instead.
+func (*StatsRow) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *StatsRow) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *StatsRow) GetFields() []*StatsField {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+// StatsField is a counter or a text under a stable name.
+type StatsField struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Types that are valid to be assigned to Value:
+	//
+	//	*StatsField_Number
+	//	*StatsField_Text
+	Value         isStatsField_Value `protobuf_oneof:"value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsField) Reset() {
+	*x = StatsField{}
+	mi := &file_ernic_v1_worker_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsField) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsField) ProtoMessage() {}
+
+func (x *StatsField) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_worker_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsField.ProtoReflect.Descriptor instead.
+func (*StatsField) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *StatsField) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StatsField) GetValue() isStatsField_Value {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *StatsField) GetNumber() uint64 {
+	if x != nil {
+		if x, ok := x.Value.(*StatsField_Number); ok {
+			return x.Number
+		}
+	}
+	return 0
+}
+
+func (x *StatsField) GetText() string {
+	if x != nil {
+		if x, ok := x.Value.(*StatsField_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
+type isStatsField_Value interface {
+	isStatsField_Value()
+}
+
+type StatsField_Number struct {
+	Number uint64 `protobuf:"varint,2,opt,name=number,proto3,oneof"`
+}
+
+type StatsField_Text struct {
+	Text string `protobuf:"bytes,3,opt,name=text,proto3,oneof"`
+}
+
+func (*StatsField_Number) isStatsField_Value() {}
+
+func (*StatsField_Text) isStatsField_Value() {}
+
 var File_ernic_v1_worker_proto protoreflect.FileDescriptor
 
 const file_ernic_v1_worker_proto_rawDesc = "" +
@@ -382,14 +695,34 @@ const file_ernic_v1_worker_proto_rawDesc = "" +
 	"\x03gid\x18\x01 \x01(\fR\x03gid\x12-\n" +
 	"\x06source\x18\x02 \x01(\x0e2\x15.ernic.v1.ClaimSourceR\x06source\x12\"\n" +
 	"\facknowledged\x18\x03 \x01(\bR\facknowledged\x12\x1a\n" +
-	"\brejected\x18\x04 \x01(\tR\brejected*\x88\x01\n" +
+	"\brejected\x18\x04 \x01(\tR\brejected\"9\n" +
+	"\x0fGetStatsRequest\x12&\n" +
+	"\x0fmax_queue_pairs\x18\x01 \x01(\rR\rmaxQueuePairs\"F\n" +
+	"\x10GetStatsResponse\x122\n" +
+	"\bsections\x18\x01 \x03(\v2\x16.ernic.v1.StatsSectionR\bsections\"\xa7\x01\n" +
+	"\fStatsSection\x12\x14\n" +
+	"\x05title\x18\x01 \x01(\tR\x05title\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12,\n" +
+	"\x06fields\x18\x03 \x03(\v2\x14.ernic.v1.StatsFieldR\x06fields\x12\x19\n" +
+	"\brows_key\x18\x04 \x01(\tR\arowsKey\x12&\n" +
+	"\x04rows\x18\x05 \x03(\v2\x12.ernic.v1.StatsRowR\x04rows\"H\n" +
+	"\bStatsRow\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12,\n" +
+	"\x06fields\x18\x02 \x03(\v2\x14.ernic.v1.StatsFieldR\x06fields\"Y\n" +
+	"\n" +
+	"StatsField\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\x06number\x18\x02 \x01(\x04H\x00R\x06number\x12\x14\n" +
+	"\x04text\x18\x03 \x01(\tH\x00R\x04textB\a\n" +
+	"\x05value*\x88\x01\n" +
 	"\fSessionState\x12\x1d\n" +
 	"\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18SESSION_STATE_CONNECTING\x10\x01\x12\x1d\n" +
 	"\x19SESSION_STATE_REGISTERING\x10\x02\x12\x1c\n" +
-	"\x18SESSION_STATE_REGISTERED\x10\x032U\n" +
+	"\x18SESSION_STATE_REGISTERED\x10\x032\x98\x01\n" +
 	"\rWorkerService\x12D\n" +
-	"\tGetStatus\x12\x1a.ernic.v1.GetStatusRequest\x1a\x1b.ernic.v1.GetStatusResponseB3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
+	"\tGetStatus\x12\x1a.ernic.v1.GetStatusRequest\x1a\x1b.ernic.v1.GetStatusResponse\x12A\n" +
+	"\bGetStats\x12\x19.ernic.v1.GetStatsRequest\x1a\x1a.ernic.v1.GetStatsResponseB3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
 
 var (
 	file_ernic_v1_worker_proto_rawDescOnce sync.Once
@@ -404,31 +737,42 @@ func file_ernic_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_ernic_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ernic_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_ernic_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_ernic_v1_worker_proto_goTypes = []any{
 	(SessionState)(0),             // 0: ernic.v1.SessionState
 	(*GetStatusRequest)(nil),      // 1: ernic.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 2: ernic.v1.GetStatusResponse
 	(*ClaimStatus)(nil),           // 3: ernic.v1.ClaimStatus
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
-	(*MeshPoint)(nil),             // 5: ernic.v1.MeshPoint
-	(*NodeReport)(nil),            // 6: ernic.v1.NodeReport
-	(ClaimSource)(0),              // 7: ernic.v1.ClaimSource
+	(*GetStatsRequest)(nil),       // 4: ernic.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),      // 5: ernic.v1.GetStatsResponse
+	(*StatsSection)(nil),          // 6: ernic.v1.StatsSection
+	(*StatsRow)(nil),              // 7: ernic.v1.StatsRow
+	(*StatsField)(nil),            // 8: ernic.v1.StatsField
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(*MeshPoint)(nil),             // 10: ernic.v1.MeshPoint
+	(*NodeReport)(nil),            // 11: ernic.v1.NodeReport
+	(ClaimSource)(0),              // 12: ernic.v1.ClaimSource
 }
 var file_ernic_v1_worker_proto_depIdxs = []int32{
-	0, // 0: ernic.v1.GetStatusResponse.session:type_name -> ernic.v1.SessionState
-	4, // 1: ernic.v1.GetStatusResponse.session_since:type_name -> google.protobuf.Timestamp
-	5, // 2: ernic.v1.GetStatusResponse.mesh:type_name -> ernic.v1.MeshPoint
-	6, // 3: ernic.v1.GetStatusResponse.report:type_name -> ernic.v1.NodeReport
-	3, // 4: ernic.v1.GetStatusResponse.claims:type_name -> ernic.v1.ClaimStatus
-	7, // 5: ernic.v1.ClaimStatus.source:type_name -> ernic.v1.ClaimSource
-	1, // 6: ernic.v1.WorkerService.GetStatus:input_type -> ernic.v1.GetStatusRequest
-	2, // 7: ernic.v1.WorkerService.GetStatus:output_type -> ernic.v1.GetStatusResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	0,  // 0: ernic.v1.GetStatusResponse.session:type_name -> ernic.v1.SessionState
+	9,  // 1: ernic.v1.GetStatusResponse.session_since:type_name -> google.protobuf.Timestamp
+	10, // 2: ernic.v1.GetStatusResponse.mesh:type_name -> ernic.v1.MeshPoint
+	11, // 3: ernic.v1.GetStatusResponse.report:type_name -> ernic.v1.NodeReport
+	3,  // 4: ernic.v1.GetStatusResponse.claims:type_name -> ernic.v1.ClaimStatus
+	12, // 5: ernic.v1.ClaimStatus.source:type_name -> ernic.v1.ClaimSource
+	6,  // 6: ernic.v1.GetStatsResponse.sections:type_name -> ernic.v1.StatsSection
+	8,  // 7: ernic.v1.StatsSection.fields:type_name -> ernic.v1.StatsField
+	7,  // 8: ernic.v1.StatsSection.rows:type_name -> ernic.v1.StatsRow
+	8,  // 9: ernic.v1.StatsRow.fields:type_name -> ernic.v1.StatsField
+	1,  // 10: ernic.v1.WorkerService.GetStatus:input_type -> ernic.v1.GetStatusRequest
+	4,  // 11: ernic.v1.WorkerService.GetStats:input_type -> ernic.v1.GetStatsRequest
+	2,  // 12: ernic.v1.WorkerService.GetStatus:output_type -> ernic.v1.GetStatusResponse
+	5,  // 13: ernic.v1.WorkerService.GetStats:output_type -> ernic.v1.GetStatsResponse
+	12, // [12:14] is the sub-list for method output_type
+	10, // [10:12] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_ernic_v1_worker_proto_init() }
@@ -437,13 +781,17 @@ func file_ernic_v1_worker_proto_init() {
 		return
 	}
 	file_ernic_v1_mesh_proto_init()
+	file_ernic_v1_worker_proto_msgTypes[7].OneofWrappers = []any{
+		(*StatsField_Number)(nil),
+		(*StatsField_Text)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ernic_v1_worker_proto_rawDesc), len(file_ernic_v1_worker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   3,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -4,8 +4,13 @@ package section
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 )
 
 func TestParseFormat_RefusesOthers(t *testing.T) {
@@ -49,6 +54,27 @@ peer.8.n : 0
 	}
 	if b.String() != js+"\n" {
 		t.Errorf("JSON\n%s\nwant\n%s", b.String(), js)
+	}
+}
+
+func TestProto_BringsBackWhatWasSent(t *testing.T) {
+	sections := []Section{
+		{Title: "First One", Key: "first", Fields: []Field{Number("zero", uint64(0)), Number("n", ^uint64(0)), TextField("empty", "")}},
+		{Title: "Rows", Key: "rows", RowsKey: "qp", Fields: []Field{}, Rows: []Row{{^uint32(0), []Field{TextField("t", "x")}}}},
+	}
+	b, err := proto.Marshal(&ernicv1.GetStatsResponse{Sections: ToProto(sections)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m ernicv1.GetStatsResponse
+	if err := proto.Unmarshal(b, &m); err != nil {
+		t.Fatal(err)
+	}
+	if got := FromProto(m.GetSections()); !reflect.DeepEqual(got, sections) {
+		t.Errorf("%+v\ncame as\n%+v", sections, got)
+	}
+	if _, err := proto.Marshal(&ernicv1.GetStatsResponse{Sections: ToProto([]Section{{Fields: []Field{TextField("e", "\xff")}}})}); err != nil {
+		t.Errorf("a text that is no UTF-8: %v", err)
 	}
 }
 

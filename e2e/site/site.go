@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package site is a whole installation on one machine: a manager, one worker
-// per guest, and real guests with the stock driver, all in a network name space
-// of their own. Tests and the demonstration run on it.
+// per guest, and real guests with the stock driver. Tests and the demonstration
+// run on it. The guests' Ethernet goes over TAPs on a bridge, all in a network
+// name space of their own, or over the mesh, which needs nothing of the host.
 //
 //	name space                                     machine
 //	ernic-manager --- ernic-worker 1 --socket----- guest 1 (QEMU)
@@ -19,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"github.com/ernic-dev/ernic/e2e/lab"
@@ -26,7 +28,7 @@ import (
 	"github.com/ernic-dev/ernic/e2e/lab/image"
 )
 
-// managerAddr is where the manager listens inside the name space.
+// managerAddr is where the manager listens in a name space of its own.
 const managerAddr = "127.0.0.1:6320"
 
 // Options describes a site.
@@ -38,8 +40,12 @@ type Options struct {
 	Progress *image.Progress
 	// WorkerArgs is added to every worker's command line.
 	WorkerArgs []string
+	// Stats makes every worker keep a stats file, with up to 64 queue pairs.
+	Stats bool
 	// MTU of TAPs and bridge, 1500 unless set.
 	MTU int
+	// OverMesh puts the LIFs on the mesh: there are no TAPs and no name space.
+	OverMesh bool
 }
 
 // Site is a running installation. Close ends all of it.
@@ -50,6 +56,7 @@ type Site struct {
 
 	options Options
 	state   string // manager's state directory
+	manager string // its address
 	boots   int
 }
 
@@ -59,8 +66,9 @@ type Node struct {
 	Name   string // of the worker, as ernictl shows it
 	MAC    string
 	IP     string // the guest's address on the bridge
-	TAP    string
+	TAP    string // "" when the LIF is on the mesh
 	Socket string
+	Stats  string // path of the stats file, "" without Options.Stats
 	Worker *lab.Process
 	Guest  *guest.Guest // nil before Boot
 }
@@ -75,13 +83,20 @@ func New(ctx context.Context, o Options) (*Site, error) {
 			return nil, fmt.Errorf("program %s is not built (make build): %w", p, err)
 		}
 	}
+	taps := o.Guests
+	if o.OverMesh {
+		taps = 0
+	}
 	l, err := lab.New(ctx, lab.Options{
-		Name: o.Name, LogDir: o.LogDir, Progress: o.Progress, Network: true, Taps: o.Guests, MTU: o.MTU,
+		Name: o.Name, LogDir: o.LogDir, Progress: o.Progress, Network: !o.OverMesh, Taps: taps, MTU: o.MTU,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s := &Site{Lab: l, options: o}
+	s := &Site{Lab: l, options: o, manager: managerAddr}
+	if o.OverMesh {
+		s.manager = "127.0.0.1:0" // there may be other managers; StartManager learns the port
+	}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -97,10 +112,16 @@ func (s *Site) start(ctx context.Context) (err error) {
 	}
 	for i := range s.options.Guests {
 		n := &Node{
-			Index: i, Name: fmt.Sprintf("vm%d", i+1), TAP: s.Lab.Network.Tap(i),
+			Index: i, Name: fmt.Sprintf("vm%d", i+1),
 			MAC:    fmt.Sprintf("02:aa:bb:cc:dd:%02x", i+1),
 			IP:     fmt.Sprintf("192.168.200.%d", i+1),
 			Socket: s.Lab.Socket(fmt.Sprintf("w%d", i+1)),
+		}
+		if !s.options.OverMesh {
+			n.TAP = s.Lab.Network.Tap(i)
+		}
+		if s.options.Stats {
+			n.Stats = filepath.Join(s.Lab.LogDir(), n.Name+".stats")
 		}
 		s.Nodes = append(s.Nodes, n)
 		// One after the other, so that node ids follow the order.
@@ -114,25 +135,45 @@ func (s *Site) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// StartManager starts the manager on its state directory.
+// listenField finds the manager's address in its log.
+var listenField = regexp.MustCompile(`"listen":"([^"]+)"`)
+
+// StartManager starts the manager on its state directory and waits until it
+// listens.
 func (s *Site) StartManager(ctx context.Context) (err error) {
 	s.boots++
 	s.Manager, err = s.Lab.Start(lab.Program{
-		Name: fmt.Sprintf("manager-%d", s.boots), Path: s.program("ernic-manager"),
-		Args: []string{"--listen", managerAddr, "--state-dir", s.state, "--log-level", "debug"},
+		Name: fmt.Sprintf("manager-%d", s.boots), Path: s.Program("ernic-manager"),
+		Args: []string{"--listen", s.manager, "--state-dir", s.state, "--log-level", "debug", "--log-format", "json"},
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	if err := s.Manager.WaitLog(ctx, `"listen":`); err != nil {
+		return err
+	}
+	if m := listenField.FindStringSubmatch(s.Manager.Log()); m != nil {
+		s.manager = m[1]
+	}
+	return nil
 }
 
 // StartWorker starts the worker of n and waits until it is ready for a guest.
 func (s *Site) StartWorker(ctx context.Context, n *Node) (err error) {
 	s.boots++
+	lif := "mesh"
+	if n.TAP != "" {
+		lif = "tap:" + n.TAP
+	}
 	args := append([]string{
-		"--manager", managerAddr, "--socket", n.Socket, "--tap", n.TAP, "--mac", n.MAC, "--name", n.Name,
+		"--manager", s.manager, "--socket", n.Socket, "--lif", lif, "--mac", n.MAC, "--name", n.Name,
 		"--log-level", "debug",
 	}, s.options.WorkerArgs...)
+	if n.Stats != "" {
+		args = append(args, "--stats-file", n.Stats, "--stats-qps", "64")
+	}
 	n.Worker, err = s.Lab.Start(lab.Program{
-		Name: fmt.Sprintf("worker-%s-%d", n.Name, s.boots), Path: s.program("ernic-worker"), Args: args,
+		Name: fmt.Sprintf("worker-%s-%d", n.Name, s.boots), Path: s.Program("ernic-worker"), Args: args,
 	})
 	if err != nil {
 		return err
@@ -140,7 +181,8 @@ func (s *Site) StartWorker(ctx context.Context, n *Node) (err error) {
 	return s.Lab.WaitSocket(ctx, n.Socket)
 }
 
-func (s *Site) program(name string) string { return filepath.Join(s.options.Bin, name) }
+// Program is the path of one of the built programs.
+func (s *Site) Program(name string) string { return filepath.Join(s.options.Bin, name) }
 
 // Boot starts the guests of all nodes that have none, at once, and brings them
 // up: drivers loaded, address set, RDMA port active.
@@ -195,7 +237,7 @@ func (n *Node) BringUp(ctx context.Context) error {
 
 // Ernictl runs ernictl with args and returns what it printed.
 func (s *Site) Ernictl(ctx context.Context, args ...string) (string, error) {
-	return s.Lab.Run(ctx, append([]string{s.program("ernictl"), "--manager", managerAddr}, args...)...)
+	return s.Lab.Run(ctx, append([]string{s.Program("ernictl"), "--manager", s.manager}, args...)...)
 }
 
 // ErnictlJSON runs ernictl with -o json and decodes what it printed into v.

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ethernet
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ernic-dev/ernic/e2e/lab/guest"
+	"github.com/ernic-dev/ernic/e2e/lab/image"
+	"github.com/ernic-dev/ernic/e2e/site"
+	"github.com/ernic-dev/ernic/e2e/toolout"
+)
+
+var (
+	bin    = flag.String("bin", filepath.Join("..", "..", "..", "bin"), "directory with the built programs (make build)")
+	logDir = flag.String("logs", "", "directory for logs of programs and guests")
+)
+
+// start makes a site with two guests that are up. It ends with the test.
+func start(t *testing.T, o site.Options) *site.Site {
+	t.Helper()
+	o.Bin, o.Guests, o.Progress = *bin, 2, image.NewProgress(os.Stderr)
+	o.LogDir = t.TempDir()
+	if *logDir != "" {
+		o.LogDir = filepath.Join(*logDir, o.Name)
+	}
+	s, err := site.New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.Lab.Diagnose(context.Background()))
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// must runs a command in a guest and fails the test when it fails.
+func must(t *testing.T, g *guest.Guest, format string, args ...any) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	r, err := g.Run(ctx, guest.Shellf(format, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(r.Stdout)
+}
+
+// ping sends ten packets from a node and wants ten answers.
+func ping(t *testing.T, n *site.Node, to, options string) {
+	t.Helper()
+	out := must(t, n.Guest, "ping -i 0.05 -c 10 -W 5 %s %s", options, to)
+	if sent, got, err := toolout.ParsePing(out); err != nil || sent != 10 || got != 10 {
+		t.Errorf("ping %s %s from %s: %d of %d answered (%v)", options, to, n.Name, got, sent, err)
+	}
+}
+
+// iperf returns Mbit/s from the second guest to the first.
+func iperf(t *testing.T, s *site.Site, options string) float64 {
+	t.Helper()
+	p := &site.Pair{Server: s.Nodes[0].Guest, Client: s.Nodes[1].Guest}
+	port := p.Port()
+	o, err := p.Run(t.Context(), port, fmt.Sprintf("iperf3 -s -1 -p %d", port),
+		fmt.Sprintf("iperf3 -c %s -p %d -t 3 -J %s", s.Nodes[0].IP, port, options))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rate, err := toolout.ParseIperf(o.Client.Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("iperf3 %s: %.0f Mbit/s", options, rate/1e6)
+	return rate / 1e6
+}
+
+// poll waits until a command in a guest prints what is wanted.
+func poll(t *testing.T, g *guest.Guest, want, format string, args ...any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := site.Poll(ctx, func() error {
+		if got := must(t, g, format, args...); got != want {
+			return fmt.Errorf("%s: prints %q, want %q", fmt.Sprintf(format, args...), got, want)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// quiet fails the test when the guest's kernel has complained about its network.
+func quiet(t *testing.T, g *guest.Guest) {
+	t.Helper()
+	for line := range strings.Lines(must(t, g, "dmesg --level=emerg,alert,crit,err,warn")) {
+		for _, word := range []string{"ionic", "BUG", "Oops", "WARNING", "hw csum failure", "hung task", "NETDEV WATCHDOG"} {
+			if strings.Contains(line, word) && !strings.Contains(line, "taints kernel") &&
+				!strings.Contains(line, "module verification failed") && !strings.Contains(line, "NIC is not supporting vlan offload") {
+				t.Errorf("%s: the guest's kernel complains: %s", g.Name(), line)
+			}
+		}
+	}
+}

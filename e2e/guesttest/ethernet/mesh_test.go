@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ethernet
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ernic-dev/ernic/e2e/site"
+)
+
+// Two guests on two workers are on one segment with no bridge, no TAP and nothing
+// else of the host's network.
+func TestMesh_GuestsTalkWithNothingOnTheHost(t *testing.T) {
+	s := start(t, site.Options{Name: "lan", OverMesh: true})
+	for i, n := range s.Nodes {
+		peer := s.Nodes[1-i]
+		for _, size := range []int{0, 56, 1472, 1473, 8000, 65000} {
+			ping(t, n, peer.IP, fmt.Sprintf("-s %d", size))
+		}
+		ping(t, n, must(t, peer.Guest, "ip -6 -br addr show dev eth0 scope link | awk '{sub(\"/.*\",\"\",$3); print $3}'")+"%eth0", "-6")
+		ping(t, n, "ff02::1%eth0", "-6 -L") // neighbours and multicast groups
+	}
+	for _, options := range []string{"", "-R", "-P 4", "-u -b 20M"} {
+		iperf(t, s, options)
+	}
+	for _, n := range s.Nodes {
+		must(t, n.Guest, "ip link set eth0 mtu 9000")
+		poll(t, n.Guest, "1", "cat /sys/class/net/eth0/carrier")
+	}
+	for i, n := range s.Nodes {
+		ping(t, n, s.Nodes[1-i].IP, "-M do -s 8972")
+	}
+	iperf(t, s, "")
+	for _, n := range s.Nodes {
+		quiet(t, n.Guest)
+	}
+}

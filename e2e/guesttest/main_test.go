@@ -45,7 +45,7 @@ func run(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	progress := image.NewProgress(os.Stderr)
-	s, err := site.New(ctx, site.Options{Bin: *bin, Name: "gt", Guests: 2, LogDir: logs, Progress: progress})
+	s, err := site.New(ctx, site.Options{Bin: *bin, Name: "gt", Guests: 2, LogDir: logs, Stats: true, Progress: progress})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

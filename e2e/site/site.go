@@ -40,7 +40,8 @@ type Options struct {
 	Progress *image.Progress
 	// WorkerArgs is added to every worker's command line.
 	WorkerArgs []string
-	// Stats makes every worker keep a stats file, with up to 64 queue pairs.
+	// Stats makes every worker keep a stats file, with up to 64 queue pairs, and
+	// answer ernictl stats.
 	Stats bool
 	// MTU of TAPs and bridge, 1500 unless set.
 	MTU int
@@ -170,7 +171,7 @@ func (s *Site) StartWorker(ctx context.Context, n *Node) (err error) {
 		"--log-level", "debug",
 	}, s.options.WorkerArgs...)
 	if n.Stats != "" {
-		args = append(args, "--stats-file", n.Stats, "--stats-qps", "64")
+		args = append(args, "--stats-file", n.Stats, "--stats-qps", "64", "--status", "127.0.0.1:0")
 	}
 	n.Worker, err = s.Lab.Start(lab.Program{
 		Name: fmt.Sprintf("worker-%s-%d", n.Name, s.boots), Path: s.Program("ernic-worker"), Args: args,

@@ -70,7 +70,7 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:0", "`address` to accept peers on; port 0 takes any")
 	fs.StringVar(&f.advertise, "advertise", "", "`address` that peers connect to (default: that of --listen)")
 	fs.BoolVar(&f.insecure, "insecure", false, "allow plain connections with other hosts")
-	fs.StringVar(&f.status, "status", "", "`address` to answer \"ernictl status\" on (default: none)")
+	fs.StringVar(&f.status, "status", "", "`address` to answer \"ernictl status\" and \"ernictl stats\" on (default: none)")
 	fs.IntVar(&f.lanes, "lanes", 0, "`connections` to each peer (default 4)")
 	fs.StringVar(&f.socket, "socket", "", "`path` of the vfio-user socket that QEMU connects to")
 	fs.StringVar(&f.socketMode, "socket-mode", "0660", "octal `mode` of the socket")

@@ -45,7 +45,7 @@ Every flag can come from the environment: --manager from ERNIC_MANAGER.`,
 	fs.StringVar(&o.manager, "manager", "127.0.0.1:6320", "`address` of the manager, host or host:port")
 	fs.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` within which the answer has to come")
 	o.tls.AddFlags(fs, identity.Operator)
-	root.AddCommand(nodesCommand(&o), gidsCommand(&o), nodeCommand(&o), statusCommand(&o), pkiCommand())
+	root.AddCommand(nodesCommand(&o), gidsCommand(&o), nodeCommand(&o), statusCommand(&o), statsCommand(&o), pkiCommand())
 	return root
 }
 

@@ -64,27 +64,19 @@ SOURCE says where the node learned that the address is its own: mac (default GID
 arp, ndp, ip (seen in the guest's frames), ah, qp (used in an address handle or a queue pair).`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			p := &printer[claim]{out: c.OutOrStdout(), format: f, columns: claimColumns}
-			client, done, err := o.client()
+			if watch {
+				client, done, err := o.client()
+				if err != nil {
+					return err
+				}
+				defer done()
+				return o.watchGids(c.Context(), client, p)
+			}
+			all, err := o.listGids(c.Context())
 			if err != nil {
 				return err
 			}
-			defer done()
-			if watch {
-				return o.watchGids(c.Context(), client, p)
-			}
-			ctx, cancel := context.WithTimeout(c.Context(), o.timeout)
-			defer cancel()
-			var all []claim
-			for req := (&ernicv1.ListGidsRequest{}); ; {
-				resp, err := client.ListGids(ctx, req)
-				if err != nil {
-					return o.managerError(err)
-				}
-				all = append(all, convert(resp.GetGids(), newClaim)...)
-				if req.PageToken = resp.GetNextPageToken(); req.GetPageToken() == "" {
-					return p.list(all)
-				}
-			}
+			return p.list(convert(all, newClaim))
 		},
 	}
 	addOutput(c, &f, &watch)

@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,7 +44,8 @@ Every flag can come from the environment: --manager from ERNIC_MANAGER.`,
 	fs.StringVar(&o.manager, "manager", "127.0.0.1:6320", "`address` of the manager, host or host:port")
 	fs.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` within which the answer has to come")
 	o.tls.AddFlags(fs, identity.Operator)
-	root.AddCommand(nodesCommand(&o), gidsCommand(&o), nodeCommand(&o), statusCommand(&o), statsCommand(&o), pkiCommand())
+	root.AddCommand(nodesCommand(&o), gidsCommand(&o), linksCommand(&o), nodeCommand(&o), eventsCommand(&o), doctorCommand(&o),
+		statusCommand(&o), statsCommand(&o), pkiCommand())
 	return root
 }
 
@@ -125,52 +125,4 @@ func (o *options) completeNodes(c *cobra.Command, _ []string, _ string) ([]strin
 		}
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
-}
-
-func nodeCommand(o *options) *cobra.Command {
-	c := &cobra.Command{Use: "node", Short: "Change a node"}
-	c.AddCommand(evictCommand(o))
-	return c
-}
-
-func evictCommand(o *options) *cobra.Command {
-	var reason string
-	c := &cobra.Command{
-		Use:   "evict ID...",
-		Short: "Remove nodes and their claims from the mesh",
-		Long: `evict removes nodes and their claims from the mesh. The ids are not given out again until the
-manager's quarantine is over. A worker that is alive registers again as a new node.`,
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: o.completeNodes,
-		RunE: func(c *cobra.Command, args []string) error {
-			ids := make([]uint32, len(args))
-			for i, a := range args {
-				id, err := strconv.ParseUint(a, 10, 32)
-				if err != nil {
-					return cli.Usagef("%q is no node id", a)
-				}
-				ids[i] = uint32(id)
-			}
-			client, done, err := o.client()
-			if err != nil {
-				return err
-			}
-			defer done()
-			ctx, cancel := context.WithTimeout(c.Context(), o.timeout)
-			defer cancel()
-			for _, id := range ids {
-				resp, err := client.EvictNode(ctx, &ernicv1.EvictNodeRequest{NodeId: id, Reason: reason})
-				if err != nil {
-					return o.managerError(err)
-				}
-				_, err = fmt.Fprintf(c.OutOrStdout(), "node %d is evicted; its id is out of use for %s\n", id, resp.GetQuarantine().AsDuration())
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	}
-	c.Flags().StringVar(&reason, "reason", "", "`text` for the manager's log")
-	return c
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ type mesh struct {
 	t       *testing.T
 	address string
 	server  *manager.Server
+	drained atomic.Int32 // workers that were asked to end
 }
 
 func startMesh(t *testing.T) *mesh {
@@ -66,7 +68,7 @@ func startMesh(t *testing.T) *mesh {
 			t.Error(err)
 		}
 	})
-	return &mesh{t, l.Addr().String(), server}
+	return &mesh{t: t, address: l.Addr().String(), server: server}
 }
 
 // worker starts a worker that ends with the test or when stop is called, and waits until it is registered.
@@ -74,7 +76,8 @@ func (m *mesh) worker(name string, addresses ...string) (s *session.Session, sto
 	m.t.Helper()
 	s, err := session.New(session.Config{
 		Manager: m.address, Name: name, Addr: name + ":7000", Version: "v-worker", Log: zerolog.Nop(),
-		Dial: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())},
+		Handlers: session.Handlers{Drain: func(string) { m.drained.Add(1) }},
+		Dial:     []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())},
 		Report: func() session.Report {
 			return session.Report{GuestAttached: name == "alpha", Links: []session.Link{
 				{Peer: 8, State: ernicv1.LinkState_LINK_STATE_UP, Lanes: 4, RTT: 40 * time.Microsecond},

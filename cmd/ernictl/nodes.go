@@ -160,21 +160,19 @@ did not: its claims are kept and do not count; or evicted. GUEST, LINKS and RTT 
 in its heartbeats: whether a guest uses it, how many peer links are up, and the time a heartbeat takes.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			p := &printer[node]{out: c.OutOrStdout(), format: f, columns: nodeColumns}
-			client, done, err := o.client()
+			if watch {
+				client, done, err := o.client()
+				if err != nil {
+					return err
+				}
+				defer done()
+				return o.watchNodes(c.Context(), client, p)
+			}
+			nodes, err := o.listNodes(c.Context())
 			if err != nil {
 				return err
 			}
-			defer done()
-			if watch {
-				return o.watchNodes(c.Context(), client, p)
-			}
-			ctx, cancel := context.WithTimeout(c.Context(), o.timeout)
-			defer cancel()
-			resp, err := client.ListNodes(ctx, &ernicv1.ListNodesRequest{})
-			if err != nil {
-				return o.managerError(err)
-			}
-			return p.list(convert(resp.GetNodes(), newNode))
+			return p.list(convert(nodes, newNode))
 		},
 	}
 	addOutput(c, &f, &watch)

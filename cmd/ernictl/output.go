@@ -119,6 +119,31 @@ func (p *printer[T]) changes(what string, items []T) error {
 	return p.table(items)
 }
 
+// stream shows items of a sequence without an end, each for itself.
+func (p *printer[T]) stream(items []T) error {
+	switch p.format {
+	case "json":
+		e := json.NewEncoder(p.out)
+		for _, item := range items {
+			if err := e.Encode(item); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "yaml":
+		for _, item := range items {
+			if _, err := io.WriteString(p.out, "---\n"); err != nil {
+				return err
+			}
+			if err := p.yaml(item); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return p.table(items)
+}
+
 // table writes rows, below a header the first time. Later rows keep to the columns of the first.
 func (p *printer[T]) table(items []T) error {
 	var columns []column[T]

@@ -43,7 +43,12 @@ unit: ## unit and in-process tests with the race detector; fuzz seeds run too
 guest: build lab ## tests in real guests (QEMU, upstream ionic driver, stock rdma-core)
 	$(call say-sudo,the guest lab)
 	go test -count=1 -timeout 10m $(if $(SUDO),-exec '$(SUDO)') ./e2e/lab/selftest
-	go test -count=1 -timeout 30m -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/guesttest -args -bin $(CURDIR)/bin
+	go test -count=1 -timeout 30m -p 1 -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/guesttest/... -args -bin $(CURDIR)/bin
+
+.PHONY: test-long
+test-long: build lab ## the whole conformance matrix in real guests; rewrites docs/conformance.md
+	$(call say-sudo,the guest lab)
+	go test -count=1 -timeout 3h -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/guesttest -args -bin $(CURDIR)/bin -long -report $(CURDIR)/docs/conformance.md
 
 .PHONY: lab
 lab: ## build what guests boot from, unless it is there (minutes the first time)

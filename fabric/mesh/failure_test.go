@@ -106,7 +106,14 @@ func TestUnreachable_DropsAndBacksOffAndComesUpLater(t *testing.T) {
 			var rooms atomic.Int64
 			r, _ := words()
 			r.writable = func(uint32, uint8) { rooms.Add(1) }
-			l := b.node(self, r, nil)
+			gate := make(chan struct{}) // holds the first attempt until all is queued
+			l := b.node(self, r, func(o *Options) {
+				dial := o.Dial
+				o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+					<-gate
+					return dial(ctx, address)
+				}
+			})
 			b.dir.Apply(directory.Change{Nodes: []directory.Node{{ID: 2, Address: "elsewhere"}}})
 			var book ledger
 			chunk := make([]byte, fabric.MaxChunk)
@@ -123,6 +130,7 @@ func TestUnreachable_DropsAndBacksOffAndComesUpLater(t *testing.T) {
 					t.Fatal(v)
 				}
 			}
+			close(gate)
 			synctest.Wait()
 			book.check(t)
 			s := to(l, 2)

@@ -13,16 +13,22 @@ import (
 func TestIdle_ConnectionsGiveTheirMemoryBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemBed(t)
-		l1, l2 := b.node(1, &station{}, nil), b.node(2, &station{}, nil)
+		l1 := b.node(1, &station{}, nil)
+		// The pulses of the two ends do not coincide: at each of them all that
+		// the ping before has taken is back.
+		l2 := b.node(2, &station{}, func(o *Options) { o.Timing.Ping = 2*time.Second + time.Millisecond })
 		for flow := range uint32(40) {
 			l1.Send(&fabric.Frame{Dst: 2, Flow: flow, Payload: make([]byte, fabric.MaxChunk)})
 			time.Sleep(time.Millisecond)
 		}
 		busy := 0
 		for _, ln := range *peerOf(l2, 1).lanes.Load() {
-			if ln.current().pool.current != nil {
+			p := ln.current().pool
+			p.mu.Lock()
+			if p.current != nil {
 				busy++
 			}
+			p.mu.Unlock()
 		}
 		if busy == 0 {
 			t.Error("no slab in use after large frames")

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +32,23 @@ type host struct {
 	wire  *memport.End // the host's end of the LIF's wire
 	batch *netport.Batch
 	path  string
+	// detached is called when the device has let go of a guest whose memory is
+	// still mapped.
+	detached atomic.Pointer[func()]
+}
+
+// served is the NIC as the server sees it.
+type served struct {
+	*ionic.NIC
+	host *host
+}
+
+// Detach implements [vfiouser.Attacher].
+func (s served) Detach(reason error) {
+	s.NIC.Detach(reason)
+	if f := s.host.detached.Load(); f != nil {
+		(*f)()
+	}
 }
 
 // sent returns the next frame of the guest.
@@ -64,7 +83,7 @@ func newHost(t *testing.T, p profile.Profile) *host {
 	ctx, cancel := context.WithCancel(t.Context())
 	var s vfiouser.Server
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, l, h.nic) }()
+	go func() { done <- s.Serve(ctx, l, served{h.nic, h}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
@@ -105,10 +124,13 @@ func (h *host) boot(t *testing.T, o driver.Options) (*vfioclient.Client, *driver
 	return c, d
 }
 
+// statsInterval is how often the statistics blocks are written.
+const statsInterval = 10 * time.Millisecond
+
 func profiles(offloads bool) profile.Profile {
 	p := profile.Compat()
 	p.Offloads = offloads
-	p.StatsIntervalMS = 10
+	p.StatsIntervalMS = int(statsInterval.Milliseconds())
 	return p
 }
 
@@ -268,23 +290,64 @@ func awaitLink(t *testing.T, d *driver.Device, up bool) {
 	}
 }
 
+// A guest that dies under traffic may be written to until the device hears of it,
+// and not any more when Detach has returned.
 func TestDeathOfTheGuestLeavesItsMemoryAlone(t *testing.T) {
 	h := newHost(t, profiles(false))
+	gone, checked := make(chan struct{}), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(checked) })
+	t.Cleanup(goOn)
+	hold := sync.OnceFunc(func() {
+		close(gone)
+		<-checked // meanwhile the device could still reach the memory
+	})
+	h.detached.Store(&hold)
 	c, d := h.boot(t, driver.Options{})
 	if err := d.Up(1, 64); err != nil {
 		t.Fatal(err)
 	}
-	c.Drop()
 	ram := c.RAM()
-	before := bytes.Clone(ram.Bytes(0, 32<<20))
-	for i := range 100 {
-		h.send(frame(stationMAC[:], peerMAC, 200, i))
+	const watched = 32 << 20
+	h.flood(100)
+	c.Drop()
+	select {
+	case <-gone:
+	case <-time.After(time.Minute):
+		t.Fatal("the device was not told that its guest is gone")
 	}
+	before := bytes.Clone(ram.Bytes(0, watched))
+	// More than the wire holds, so that the NIC has taken some of them, and for
+	// longer than some intervals of the statistics.
+	for end := time.Now().Add(5 * statsInterval); time.Now().Before(end); {
+		h.flood(2 * memport.Depth)
+	}
+	if !bytes.Equal(before, ram.Bytes(0, watched)) {
+		t.Error("memory of the dead guest changed after the device let go of it")
+	}
+	goOn()
 	_, next := h.boot(t, driver.Options{})
 	if err := next.Up(1, 64); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(before, ram.Bytes(0, 32<<20)) {
-		t.Error("memory of the dead guest changed")
+	if !bytes.Equal(before, ram.Bytes(0, watched)) {
+		t.Error("memory of the dead guest changed during the life of the next")
+	}
+}
+
+// flood passes n frames to the NIC, as fast as it takes them.
+func (h *host) flood(n int) {
+	h.t.Helper()
+	f := frame(stationMAC[:], peerMAC, 200, n)
+	for end := time.Now().Add(time.Minute); n > 0; {
+		switch err := h.wire.Send(0, f); {
+		case err == nil:
+			n--
+		case !errors.Is(err, netport.ErrFull):
+			h.t.Fatalf("send to the guest: %v", err)
+		case time.Now().After(end):
+			h.t.Fatal("the NIC takes no frames")
+		default:
+			time.Sleep(50 * time.Microsecond)
+		}
 	}
 }

@@ -27,6 +27,8 @@ type fabric struct {
 	mu     sync.Mutex // guards all below
 	nodes  map[[6]byte]*rdma.Engine
 	intake func(p *packet.Packet) qp.Verdict // what to do instead of delivery; nil or Sent: deliver
+
+	judging sync.Mutex // held while intake runs: it is asked about one packet at a time
 }
 
 func newFabric() *fabric { return &fabric{nodes: make(map[[6]byte]*rdma.Engine)} }
@@ -40,7 +42,10 @@ func (f *fabric) Transmit(dst *packet.Address, p *packet.Packet) qp.Verdict {
 		return qp.Lost
 	}
 	if intake != nil {
-		if v := intake(p); v != qp.Sent {
+		f.judging.Lock()
+		v := intake(p)
+		f.judging.Unlock()
+		if v != qp.Sent {
 			if v == qp.Lost {
 				p.Release()
 			}

@@ -298,7 +298,7 @@ func TestConnected_FullLink(t *testing.T) {
 			a.expect(pa.scq)
 			pairs = append(pairs, pa)
 		}
-		time.Sleep(time.Millisecond)
+		a.settle()
 		if tries != 6 {
 			t.Fatalf("%d tries of three QPs on a full link", tries)
 		}

@@ -30,8 +30,8 @@ func TestG1_ClaimsWhatTheGuestShowsToOwn(t *testing.T) {
 	a.AddressSeen(mac, netip.MustParseAddr("192.168.200.1"), learn.IPSource) // known
 	a.AddressSeen(mac, netip.MustParseAddr("fe80::1"), learn.DAD)
 	a.AddressSeen(mac, netip.MustParseAddr("2001:db8::7"), learn.IPSource)
-	templates{a}.AddressSeen(packet.Address{GID: [16]byte(netip.MustParseAddr("::ffff:10.9.9.9").As16())}, rdma.SourceAH)
-	templates{a}.AddressSeen(packet.Address{GID: [16]byte(netip.MustParseAddr("::ffff:10.9.9.8").As16())}, rdma.SourceQP)
+	templates{a}.AddressSeen(packet.Address{GID: netip.MustParseAddr("::ffff:10.9.9.9").As16()}, rdma.SourceAH)
+	templates{a}.AddressSeen(packet.Address{GID: netip.MustParseAddr("::ffff:10.9.9.8").As16()}, rdma.SourceQP)
 	a.MACFilter([6]byte{2, 0, 0, 0, 0, 9}, true)
 	a.MACFilter([6]byte{2, 0, 0, 0, 0, 8}, false)
 	want := []string{

@@ -57,12 +57,12 @@ func (s *Space) inspect(fd int) (fileInfo, Reason, error) {
 		if err := unix.Fstatfs(fd, &fs); err != nil {
 			return fileInfo{}, BadFile, err
 		}
-		if t := int64(fs.Type); t != unix.TMPFS_MAGIC && t != unix.HUGETLBFS_MAGIC {
+		if t := fs.Type; t != unix.TMPFS_MAGIC && t != unix.HUGETLBFS_MAGIC {
 			return fileInfo{}, BadFilesystem, nil
 		}
 	}
 	return fileInfo{
-		key:    fileKey{uint64(st.Dev), st.Ino, fl&unix.O_ACCMODE == unix.O_RDWR},
+		key:    fileKey{st.Dev, st.Ino, fl&unix.O_ACCMODE == unix.O_RDWR},
 		size:   uint64(st.Size),
 		blocks: max(uint64(st.Blksize), pageSize),
 	}, 0, nil

@@ -120,7 +120,7 @@ func TestOtherFilesystemsNeedTheOption(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = newSpace(t, Options{}).MapFile(0, 4096, fd, 0, rw)
-	if onTmpfs := int64(fs.Type) == unix.TMPFS_MAGIC; onTmpfs != (err == nil) {
+	if onTmpfs := fs.Type == unix.TMPFS_MAGIC; onTmpfs != (err == nil) {
 		t.Fatalf("file system %#x without the option: %v", fs.Type, err)
 	}
 	mustMap(t, newSpace(t, Options{AnyFilesystem: true}), 0, 4096, fd, 0, rw)

@@ -44,7 +44,6 @@ func FuzzAdmin(f *testing.F) {
 		copy(b, cmd)
 		// A command of the fuzzer may overwrite the rings themselves; then a
 		// new life shows that the engine is not hurt.
-		first := n.aqAt
 		n.postRaw(b)
 		n.ringAdmin()
 		if !n.await(100 * time.Millisecond) {
@@ -54,7 +53,7 @@ func FuzzAdmin(f *testing.F) {
 			n.ram.Free(n.acq.at, 8192)
 			n.ram.Free(n.aq, 32<<10)
 			n.probe()
-			first = n.aqAt
+			first := n.aqAt
 			n.post(abi.AdminNoop, nil)
 			n.ringAdmin()
 			if !n.await(5 * time.Second) {

@@ -81,8 +81,7 @@ type Cutter struct {
 	n       int // bytes of headers
 	size    int // payload bytes of a segment
 	payload []byte
-	off     int // payload that is cut already
-	pseudo  uint16
+	off     int     // payload that is cut already
 	first   [4]byte // identification and flags of the packet
 	seq     uint32
 	head    [MaxHeader]byte

@@ -201,10 +201,9 @@ func (g *guest) plan() bool {
 		w.SGE, w.NumSGE = list(modelKey, modelVA+off, 8)
 		w.RemoteVA = modelVA + p.counter
 		before := binary.LittleEndian.Uint64(p.image[p.counter:])
-		after := before
 		w.Operand = g.r.Uint64()
 		w.Op = qp.OpFetchAdd
-		after = before + w.Operand
+		after := before + w.Operand
 		if g.r.IntN(2) == 0 {
 			w.Op = qp.OpCompareSwap
 			w.Compare, after = before, w.Operand

@@ -27,9 +27,9 @@ var (
 // two is the site with two guests that most tests share.
 var two *site.Site
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) { os.Exit(runAll(m)) }
 
-func run(m *testing.M) int {
+func runAll(m *testing.M) int {
 	flag.Parse()
 	if *bin == "" {
 		*bin = filepath.Join("..", "..", "bin")
@@ -59,6 +59,10 @@ func run(m *testing.M) int {
 	progress.Sayf("two guests are up")
 	two = s
 	code := m.Run()
+	if err := writeReport(ctx, s); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	if code != 0 {
 		fmt.Fprintf(os.Stderr, "logs are in %s\n%s\n", logs, s.Lab.Diagnose(ctx))
 	}

@@ -4,6 +4,7 @@ package site
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -17,16 +18,18 @@ import (
 type Pair struct {
 	Server, Client *guest.Guest
 	Env            []string // for both programs
-
-	ports atomic.Uint32
+	// Patience bounds one Run, 2 minutes unless set.
+	Patience time.Duration
 }
 
 // firstPort is the first TCP port the programs exchange their parameters on.
 const firstPort = 18600
 
-// Port returns a port that no earlier program of the pair used: a closed
+var ports atomic.Uint32
+
+// Port returns a port that no earlier program of any pair used: a closed
 // listener may linger.
-func (p *Pair) Port() int { return firstPort + int(p.ports.Add(1)) }
+func (p *Pair) Port() int { return firstPort + int(ports.Add(1)) }
 
 // Outcome is what both sides left.
 type Outcome struct {
@@ -49,7 +52,11 @@ exit 1
 // listener), runs the client and waits for both. Either side ending with
 // another status than 0 is an error that carries both outputs.
 func (p *Pair) Run(ctx context.Context, port int, server, client string) (o Outcome, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	patience := p.Patience
+	if patience == 0 {
+		patience = 2 * time.Minute
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not done within %v", patience))
 	defer cancel()
 	begun := time.Now()
 	sv, err := p.Server.Start(ctx, guest.Shell("exec "+server).With(p.Env...))
@@ -60,7 +67,17 @@ func (p *Pair) Run(ctx context.Context, port int, server, client string) (o Outc
 	if port == 0 {
 		test = "rdma resource show cm_id | grep -q LISTEN"
 	}
-	if _, err = p.Server.Run(ctx, guest.Shellf(listening, test)); err != nil {
+	// A server that has ended will not listen any more.
+	probe, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-sv.Done():
+			stop(errors.New("the server has ended"))
+		case <-probe.Done():
+		}
+	}()
+	if _, err = p.Server.Run(probe, guest.Shellf(listening, test)); err != nil {
 		cancel()
 		o.Server, _ = sv.Wait()
 		return o, fmt.Errorf("server %q: %w\n%s", server, err, text(o.Server))

@@ -19,8 +19,9 @@ type Options struct {
 	Memory guestmem.Options
 
 	// SpinTries is how often the session tries to receive before it parks, so
-	// that a request that follows soon finds it awake. Default 50 (about
-	// 60 us), or 1 on a machine with one CPU; negative: park at once.
+	// that a request that follows soon finds it awake. It does so as long as
+	// requests do follow soon. Default 50 (about 60 us), or 1 where the Go
+	// scheduler has one processor; negative: park at once.
 	SpinTries int
 	// PollFor is how long the session polls the socket after the last message
 	// before it parks, on top of SpinTries. It burns a CPU. Default 0.

@@ -185,7 +185,7 @@ func (s *Server) refuse(ctx context.Context, c *net.UnixConn, o *Options) {
 		return
 	}
 	defer k.closeFDs()
-	k.tries = 0
+	k.spin.tries = 0
 	se := &Session{opts: o, m: &s.counters, sock: k, out: make([]byte, headerLen)}
 	se.req.fds = make([]int, 0, maxMessageFDs)
 	c.SetReadDeadline(time.Now().Add(o.HandshakeTimeout))

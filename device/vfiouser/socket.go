@@ -52,7 +52,7 @@ type socket struct {
 	pos  uint64 // stream position of buf[r]
 	fds  []queuedFD
 
-	tries   int           // receive attempts before parking
+	spin    spin          // receive attempts before parking
 	pollFor time.Duration // how long to poll before parking
 	recvFn  func(fd uintptr) bool
 	rmsg    unix.Msghdr
@@ -78,8 +78,8 @@ func newSocket(c *net.UnixConn, o *Options) (*socket, error) {
 	}
 	k := &socket{
 		conn: c, raw: raw,
-		buf:   make([]byte, recvBufferLen),
-		tries: max(o.SpinTries, 0), pollFor: o.PollFor, writeTimeout: o.WriteTimeout,
+		buf:  make([]byte, recvBufferLen),
+		spin: spin{tries: o.SpinTries, paid: true}, pollFor: o.PollFor, writeTimeout: o.WriteTimeout,
 	}
 	k.recvFn, k.sendFn, k.sendAllFn = k.tryRecv, k.trySend, k.trySendAll
 	k.rmsg.Iov = &k.riov
@@ -167,7 +167,7 @@ func (k *socket) makeRoom(need int) {
 // socket is readable. A raw system call is right here because it never blocks.
 func (k *socket) tryRecv(fd uintptr) bool {
 	var began time.Time
-	for try := 0; ; {
+	for try, tries := 0, 0; ; {
 		k.rmsg.Controllen = controlLen
 		k.rmsg.Flags = 0
 		n, _, e := unix.RawSyscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&k.rmsg)),
@@ -176,8 +176,14 @@ func (k *socket) tryRecv(fd uintptr) bool {
 		case unix.EINTR:
 			continue
 		case unix.EAGAIN:
-			if try++; try < k.tries {
+			if try++; try == 1 {
+				tries = k.spin.start()
+			}
+			if try < tries {
 				continue
+			}
+			if try > 1 {
+				k.spin.end(false)
 			}
 			if k.pollFor <= 0 {
 				return false
@@ -192,6 +198,9 @@ func (k *socket) tryRecv(fd uintptr) bool {
 				runtime.Gosched()
 			}
 			continue
+		}
+		if try > 0 && try < tries {
+			k.spin.end(true)
 		}
 		k.rn, k.rerr = int(n), e
 		return true

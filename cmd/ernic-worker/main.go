@@ -122,6 +122,7 @@ func run(c *cobra.Command, f *flags) error {
 	if err := f.connections(&config); err != nil {
 		return err
 	}
+	worker.LimitProcs()
 	if err := worker.ShortenSlices(); err != nil {
 		config.Log.Debug().Err(err).Msg("scheduling slices stay as they are; latency may be higher when CPUs are scarce")
 	}

@@ -26,11 +26,7 @@ func (w *Worker) openPort() (netport.Port, error) {
 	queues := min(c.Profile.Profile.EthQueues, runtime.GOMAXPROCS(0))
 	switch c.LIF {
 	case LIFTAP:
-		p, err := tap.Open(c.TAP, 1)
-		if err != nil {
-			return nil, err
-		}
-		return p, nil
+		return tap.Open(c.TAP, tap.Options{Queues: queues, Offloads: c.Profile.Profile.Offloads, Log: c.Log})
 	case LIFMesh:
 		p, err := meshport.New(meshport.Config{MAC: c.MAC, Queues: queues, Owner: w.macOwner})
 		if err != nil {

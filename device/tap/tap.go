@@ -2,37 +2,65 @@
 
 // Package tap is a [netport.Port] over a host TAP interface, the usual host side
 // of a LIF. The interface must exist: a missing one is an error that names it,
-// never a silently dead link.
+// never a silently dead link. One that goes down, vanishes or comes back takes the
+// carrier along.
+//
+// An interface that was made with multi_queue has several queues. With offloads
+// the interface carries frames whose checksum or segmentation is left open, behind
+// a virtio-net header:
+//
+//	 0       1          2         4          6            8             10
+//	| flags | gso type | hdr len | gso size | csum start | csum offset | frame ...
+//
+//	flags     bit 0: the checksum is open
+//	gso type  0 none, 1 TCP over IPv4, 4 TCP over IPv6; bit 7: CWR is set
+//
+// All numbers are in the byte order of the host.
 package tap
 
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
-	"github.com/songgao/water"
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/ernic-dev/ernic/device/netport"
 )
 
-// Port is an open TAP interface.
-type Port struct {
-	name   string
-	multi  bool
-	queues []*queue
-	closed atomic.Bool
+// Options says how to use an interface.
+type Options struct {
+	// Queues is the most queues to use, 1 unless set. An interface that was made
+	// without multi_queue has one.
+	Queues int
+	// Offloads asks for frames with work left in them. On a host that cannot, the
+	// interface carries finished frames only, and the log says so.
+	Offloads bool
+	Log      zerolog.Logger
 }
 
-var _ netport.Port = (*Port)(nil)
+// Port is an open TAP interface that carries finished frames.
+type Port struct {
+	name    string
+	log     zerolog.Logger
+	multi   bool // the interface was made with multi_queue
+	vnet    bool // frames have a virtio-net header
+	queues  []*queue
+	closed  atomic.Bool
+	monitor monitor
+}
+
+var _ netport.Carrier = (*Port)(nil)
 
 // queue is one queue of the interface. Reads and writes go through the netpoller
 // by functions made once, so that a frame costs no allocation.
 type queue struct {
+	vnet bool
+
 	// Changed by the one receiving goroutine, which therefore reads them without
 	// mu, when the interface vanished and is there again.
 	file *os.File
@@ -47,112 +75,48 @@ type queue struct {
 
 	mu      sync.Mutex // guards a send, and changes of file and conn
 	writeFn func(fd uintptr) bool
-	frame   []byte
+	header  [headerLen]byte
+	parts   [2][]byte // header and frame
 	werr    error
 }
 
-// Open attaches to the existing TAP interface name with n queues. More than one
-// needs an interface that was made with multi_queue.
-func Open(name string, n int) (*Port, error) {
-	if n < 1 {
-		return nil, fmt.Errorf("tap %s: %d queues, want at least 1", name, n)
+// Open attaches to the existing TAP interface name. The port is a
+// [netport.Offloader] if it carries frames with work left in them.
+func Open(name string, o Options) (netport.Port, error) {
+	if o.Queues == 0 {
+		o.Queues = 1
+	}
+	if o.Queues < 0 || o.Queues > maxQueues {
+		return nil, fmt.Errorf("tap %s: %d queues, want 1 to %d", name, o.Queues, maxQueues)
 	}
 	if name == "" || len(name) >= unix.IFNAMSIZ {
 		return nil, fmt.Errorf("tap %q: the name of an interface has 1 to %d characters", name, unix.IFNAMSIZ-1)
 	}
-	p := &Port{name: name, multi: n > 1}
+	p := &Port{name: name, log: o.Log}
 	if err := p.exists(); err != nil {
 		return nil, err
 	}
-	for range n {
-		q := &queue{}
-		q.readFn, q.writeFn = q.read, q.write
-		if err := p.open(q); err != nil {
+	if o.Offloads {
+		if err := offloadsWork(); err != nil {
+			o.Log.Warn().Str("side", "host").Str("tap", name).Err(err).
+				Msg("the host's TAP driver cannot pass offloads on: every frame is finished here")
+		} else {
+			p.vnet = true
+		}
+	}
+	if err := p.attachFirst(o.Queues > 1); err != nil {
+		return nil, err
+	}
+	for p.multi && len(p.queues) < o.Queues {
+		if err := p.attachNext(); err != nil {
 			_ = p.Close()
 			return nil, err
 		}
-		p.queues = append(p.queues, q)
+	}
+	if p.vnet {
+		return offloading{p}, nil
 	}
 	return p, nil
-}
-
-// open attaches q to the interface.
-func (p *Port) open(q *queue) error {
-	name, multi := p.name, p.multi
-	ifc, err := water.New(water.Config{
-		DeviceType: water.TAP,
-		PlatformSpecificParams: water.PlatformSpecificParams{
-			Name: name,
-			// The interface is its maker's: it stays when we leave.
-			Persist:    true,
-			MultiQueue: multi,
-		},
-	})
-	if err != nil {
-		return openError(name, multi, err)
-	}
-	file, ok := ifc.ReadWriteCloser.(*os.File)
-	if !ok {
-		_ = ifc.Close()
-		return fmt.Errorf("tap %s: the interface did not open as a file", name)
-	}
-	conn, err := file.SyscallConn()
-	if err == nil {
-		err = conn.Control(func(fd uintptr) { unix.CloseOnExec(int(fd)) })
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if err == nil && p.closed.Load() {
-		err = netport.ErrClosed
-	}
-	if err != nil {
-		_ = file.Close()
-		return fmt.Errorf("tap %s: %w", name, err)
-	}
-	if q.file != nil {
-		_ = q.file.Close()
-	}
-	q.file, q.conn = file, conn
-	return nil
-}
-
-// reopen attaches q again after the interface vanished.
-func (p *Port) reopen(q *queue) error {
-	if err := p.exists(); err != nil {
-		return err
-	}
-	if err := p.open(q); err != nil {
-		return err
-	}
-	q.broken = false
-	return nil
-}
-
-// exists looks for the interface. TUNSETIFF would make it, for a process that
-// may.
-func (p *Port) exists() error {
-	if _, err := net.InterfaceByName(p.name); err != nil {
-		return fmt.Errorf("tap %s: the host has no such interface; make it with: ip tuntap add dev %s mode tap user $USER",
-			p.name, p.name)
-	}
-	return nil
-}
-
-// openError says what the host's refusal means.
-func openError(name string, multi bool, err error) error {
-	switch {
-	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("tap %s: another process has the interface open: %w", name, err)
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return fmt.Errorf("tap %s: the interface belongs to another user, or /dev/net/tun may not be opened: %w", name, err)
-	case errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("tap %s: the host has no /dev/net/tun: %w", name, err)
-	case errors.Is(err, unix.EINVAL) && multi:
-		return fmt.Errorf("tap %s: no TAP interface, or one made without multi_queue: %w", name, err)
-	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("tap %s: no TAP interface, or one made with multi_queue: %w", name, err)
-	}
-	return fmt.Errorf("tap %s: %w", name, err)
 }
 
 // Name implements [netport.Port].
@@ -166,7 +130,7 @@ func (p *Port) Queues() int { return len(p.queues) }
 func (p *Port) Receive(q int, b *netport.Batch) (int, error) {
 	k := p.queues[q]
 	if k.broken && !p.closed.Load() {
-		if err := p.reopen(k); err != nil && !p.closed.Load() {
+		if err := p.reattach(k); err != nil && !p.closed.Load() {
 			return 0, err
 		}
 	}
@@ -191,7 +155,8 @@ func (p *Port) Receive(q int, b *netport.Batch) (int, error) {
 // when there are.
 func (q *queue) read(fd uintptr) bool {
 	for q.n < q.batch.Len() {
-		n, err := unix.Read(int(fd), q.batch.Buffer(q.n))
+		b := q.batch.Buffer(q.n)
+		n, err := unix.Read(int(fd), b)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -201,20 +166,30 @@ func (q *queue) read(fd uintptr) bool {
 			q.rerr = err
 			return true
 		}
-		q.batch.SetLen(q.n, n)
+		if q.vnet {
+			q.batch.Set(q.n, b[min(n, headerLen):n], decode(b[:n]))
+		} else {
+			q.batch.SetLen(q.n, n)
+		}
 		q.n++
 	}
 	return true
 }
 
 // Send implements [netport.Port].
-func (p *Port) Send(q int, frame []byte) error {
+func (p *Port) Send(q int, frame []byte) error { return p.send(q, frame, &netport.Offload{}) }
+
+func (p *Port) send(q int, frame []byte, o *netport.Offload) error {
 	k := p.queues[q%len(p.queues)]
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.frame, k.werr = frame, nil
+	if k.vnet {
+		encode(&k.header, frame, o)
+		k.parts[0] = k.header[:]
+	}
+	k.parts[1], k.werr = frame, nil
 	err := k.conn.Write(k.writeFn)
-	k.frame = nil
+	k.parts[1] = nil
 	switch {
 	case p.closed.Load():
 		return netport.ErrClosed
@@ -229,7 +204,11 @@ func (p *Port) Send(q int, frame []byte) error {
 // write makes one attempt: a frame that the interface cannot take now is lost.
 func (q *queue) write(fd uintptr) bool {
 	for {
-		_, q.werr = unix.Write(int(fd), q.frame)
+		if q.vnet {
+			_, q.werr = unix.Writev(int(fd), q.parts[:])
+		} else {
+			_, q.werr = unix.Write(int(fd), q.parts[1])
+		}
 		if !errors.Is(q.werr, unix.EINTR) {
 			return true
 		}
@@ -239,7 +218,7 @@ func (q *queue) write(fd uintptr) bool {
 // Close implements [netport.Port].
 func (p *Port) Close() error {
 	p.closed.Store(true)
-	var errs []error
+	errs := []error{p.monitor.close()}
 	for _, q := range p.queues {
 		q.mu.Lock()
 		errs = append(errs, q.file.Close())

@@ -66,7 +66,7 @@ func arp() []byte {
 
 // exchange asks on queue q until the answer comes on the same queue: the host's
 // side drops frames for up to a second after the interface got its carrier.
-func exchange(t *testing.T, p *Port, q int) {
+func exchange(t *testing.T, p netport.Port, q int) {
 	t.Helper()
 	got := make(chan error, 1)
 	go func() {
@@ -103,7 +103,7 @@ func exchange(t *testing.T, p *Port, q int) {
 
 func TestPort_FramesBothWays(t *testing.T) {
 	newTAP(t, "t0", "")
-	p, err := Open("t0", 1)
+	p, err := Open("t0", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestPort_FramesBothWays(t *testing.T) {
 
 func TestPort_SeveralQueues(t *testing.T) {
 	newTAP(t, "t1", "multi_queue")
-	p, err := Open("t1", 2)
+	p, err := Open("t1", Options{Queues: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestOpen_SaysWhatIsWrong(t *testing.T) {
 	newTAP(t, "t3", "multi_queue")
 	ip(t, "tuntap add dev n0 mode tun")
 	t.Cleanup(func() { exec.Command("ip", "link", "del", "n0").Run() })
-	held, err := Open("t2", 1)
+	held, err := Open("t2", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,14 +148,14 @@ func TestOpen_SaysWhatIsWrong(t *testing.T) {
 	}{
 		{"missing0", 1, "tap missing0: the host has no such interface; make it with: ip tuntap add dev missing0 mode tap"},
 		{"t2", 1, "tap t2: another process has the interface open"},
-		{"t3", 1, "tap t3: no TAP interface, or one made with multi_queue"},
-		{"lo", 1, "tap lo: no TAP interface"},
-		{"n0", 1, "tap n0: no TAP interface"},
-		{"t3", 0, "tap t3: 0 queues"},
+		{"lo", 1, "tap lo: the interface is no TAP"},
+		{"n0", 2, "tap n0: the interface is no TAP"},
+		{"t3", -1, "tap t3: -1 queues"},
+		{"t3", 257, "tap t3: 257 queues"},
 		{"", 1, "has 1 to 15 characters"},
 		{"averyveryverylongname", 1, "has 1 to 15 characters"},
 	} {
-		p, err := Open(tc.name, tc.queues)
+		p, err := Open(tc.name, Options{Queues: tc.queues})
 		if err == nil {
 			p.Close()
 			t.Errorf("%q was opened", tc.name)
@@ -171,7 +171,7 @@ func TestOpen_SaysWhatIsWrong(t *testing.T) {
 func TestClose_LeavesTheInterface(t *testing.T) {
 	newTAP(t, "t4", "")
 	for range 2 {
-		p, err := Open("t4", 1)
+		p, err := Open("t4", Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestClose_LeavesTheInterface(t *testing.T) {
 
 func TestClose_EndsReceive(t *testing.T) {
 	newTAP(t, "t5", "")
-	p, err := Open("t5", 1)
+	p, err := Open("t5", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestClose_EndsReceive(t *testing.T) {
 // An interface that is down refuses frames; up again, it takes them.
 func TestPort_SurvivesAnInterfaceThatGoesDown(t *testing.T) {
 	newTAP(t, "t6", "")
-	p, err := Open("t6", 1)
+	p, err := Open("t6", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestPort_SurvivesAnInterfaceThatGoesDown(t *testing.T) {
 // An interface that is removed and made anew is found again.
 func TestPort_SurvivesAnInterfaceThatVanishes(t *testing.T) {
 	newTAP(t, "t9", "")
-	p, err := Open("t9", 1)
+	p, err := Open("t9", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestPort_SurvivesAnInterfaceThatVanishes(t *testing.T) {
 
 func TestSend_DoesNotAllocate(t *testing.T) {
 	newTAP(t, "t7", "")
-	p, err := Open("t7", 1)
+	p, err := Open("t7", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestSend_DoesNotAllocate(t *testing.T) {
 
 func BenchmarkSend(b *testing.B) {
 	newTAP(b, "t8", "")
-	p, err := Open("t8", 1)
+	p, err := Open("t8", Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

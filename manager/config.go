@@ -34,6 +34,10 @@ type Config struct {
 	// UpdateGap is the least time between two updates of the mesh to one worker; changes that fall into it are sent
 	// together. Default 5 ms.
 	UpdateGap time.Duration
+	// GossipAddress is the host:port at which workers can join the gossip of the mesh; empty: there is none.
+	GossipAddress string
+	// Ask asks a process through gossip for a sign of life and returns an error if none comes; nil: there is no gossip.
+	Ask func(instance [16]byte) error
 }
 
 // memory is the store of a manager that has none.

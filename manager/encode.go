@@ -17,13 +17,15 @@ import (
 // maxUpdatePart is the most nodes, routes and removals in one message; larger updates are cut.
 const maxUpdatePart = 4096
 
-func encodeWelcome(w core.Welcome, cfg core.Config, version string) *ernicv1.SessionResponse {
+func encodeWelcome(w core.Welcome, cfg *Config) *ernicv1.SessionResponse {
 	m := &ernicv1.Registered{
 		NodeId:         uint32(w.Node),
 		Protocol:       w.Protocol,
-		HealthInterval: durationpb.New(cfg.HealthInterval),
-		Version:        version,
-		MaxClaims:      uint32(cfg.MaxClaims),
+		HealthInterval: durationpb.New(cfg.Core.HealthInterval),
+		Version:        cfg.Version,
+		MaxClaims:      uint32(cfg.Core.MaxClaims),
+		GossipAddress:  cfg.GossipAddress,
+		Identity:       w.Identity,
 	}
 	for i := range w.Claims {
 		c := &w.Claims[i]

@@ -5,6 +5,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -47,6 +48,9 @@ type Server struct {
 	core *core.Core
 	// storeDown is set while the store does not take changes. Only the loop uses it.
 	storeDown bool
+
+	witnessed sync.Mutex // guards seen
+	seen      map[[16]byte]struct{}
 
 	sessions sessionTable
 	history  eventLog
@@ -260,11 +264,15 @@ func (s *Server) dispatch(effects []core.Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
 		case core.Welcome:
-			s.sessions.send(e.Session, encodeWelcome(e, s.cfg.Core, s.cfg.Version))
+			s.sessions.send(e.Session, encodeWelcome(e, &s.cfg))
 		case core.HeartbeatAck:
 			s.sessions.send(e.Session, encodeHeartbeatAck(e))
 		case core.ClaimAck:
 			s.sessions.send(e.Session, encodeClaimAck(e))
+		case core.Ask:
+			if s.cfg.Ask != nil {
+				go s.ask(e.Instance)
+			}
 		case core.Drain:
 			s.sessions.send(e.Session, encodeDrain(e))
 		case core.Probe:
@@ -296,6 +304,28 @@ func (s *Server) note(n core.Note) {
 	}
 	line.Msg(n.Text)
 	s.history.add(time.Now(), n)
+}
+
+// ask finds out through gossip whether a process is still there.
+func (s *Server) ask(instance core.Instance) {
+	s.post(core.Seen{Instance: instance, Alive: s.cfg.Ask(instance) == nil})
+}
+
+// Witness tells the manager which processes the gossip of the mesh sees. What it does not name is not seen any more.
+func (s *Server) Witness(alive map[[16]byte]struct{}) {
+	s.witnessed.Lock()
+	defer s.witnessed.Unlock()
+	for instance := range alive {
+		if _, known := s.seen[instance]; !known && !s.post(core.Seen{Instance: instance, Alive: true}) {
+			return
+		}
+	}
+	for instance := range s.seen {
+		if _, still := alive[instance]; !still && !s.post(core.Seen{Instance: instance}) {
+			return
+		}
+	}
+	s.seen = maps.Clone(alive)
 }
 
 // post hands an event to the loop and reports whether it will be taken.

@@ -46,7 +46,7 @@ func (c *Core) addClaim(n *node, cl Claim) error {
 		switch m := rival.node; {
 		case !m.State.Counts():
 		case m.session == 0:
-			c.dead(m, fmt.Sprintf("it has no session, and node %d claims its address %s", n.ID, cl.GID))
+			c.doubt(m, fmt.Sprintf("it has no session, and node %d claims its address %s", n.ID, cl.GID))
 		default:
 			c.probe(m)
 		}

@@ -70,6 +70,8 @@ type Core struct {
 	order      []NodeID
 	lowestFree NodeID // no id below is free
 	byProcess  map[process]NodeID
+	// seen are the processes that the gossip of the mesh sees.
+	seen map[Instance]struct{}
 	// sessions maps bound sessions to their node, and waiting ones to the node they ask for.
 	sessions map[SessionID]NodeID
 
@@ -113,7 +115,8 @@ func (c *Core) forgetProcess(n *node) {
 type node struct {
 	NodeRecord
 	// suspect is set while a node of State Alive may not be; the store does not know of it.
-	suspect       bool
+	suspect bool
+	// What follows is about a node that is suspect or partitioned.
 	suspectSince  time.Time
 	suspectReason string
 	// report is valid if reported is set.
@@ -139,7 +142,11 @@ type node struct {
 
 // state is what operators are shown.
 func (n *node) state() NodeState {
-	if n.suspect && n.State == Alive {
+	switch {
+	case n.State != Alive:
+	case n.Partitioned:
+		return Partitioned
+	case n.suspect:
 		return Suspect
 	}
 	return n.State
@@ -163,6 +170,7 @@ func New(cfg Config, at time.Time, state State) *Core {
 		nodes:      make(map[NodeID]*node),
 		lowestFree: 1,
 		byProcess:  make(map[process]NodeID),
+		seen:       make(map[Instance]struct{}),
 		sessions:   make(map[SessionID]NodeID),
 		claims:     make(map[GID][]*claim),
 		routes:     make(map[GID]NodeID),
@@ -204,6 +212,8 @@ func (c *Core) Step(at time.Time, ev Event, out []Effect) []Effect {
 		c.sessionEnded(&ev)
 	case Malformed:
 		c.malformed(&ev)
+	case Seen:
+		c.witness(&ev)
 	case Tick:
 		c.tick()
 	}

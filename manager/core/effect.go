@@ -18,6 +18,7 @@ type Welcome struct {
 	Session  SessionID
 	Node     NodeID
 	Protocol uint32
+	Identity string  // holder of the certificate that the node belongs to
 	Claims   []Claim // what the manager holds for the node, by GID
 }
 
@@ -41,6 +42,9 @@ type HeartbeatAck struct {
 	Sequence uint64
 }
 
+// Ask has the gossip of the mesh ask a process for a sign of life; the answer is an event Seen.
+type Ask struct{ Instance Instance }
+
 // Drain asks the worker of a session to end when its guest leaves.
 type Drain struct {
 	Session SessionID
@@ -60,6 +64,7 @@ func (Probe) effect()        {}
 func (HeartbeatAck) effect() {}
 func (ClaimAck) effect()     {}
 func (Drain) effect()        {}
+func (Ask) effect()          {}
 func (Note) effect()         {}
 
 func (e Welcome) String() string {
@@ -77,6 +82,8 @@ func (e Welcome) String() string {
 func (e End) String() string { return fmt.Sprintf("s%d <- end (%s): %s", e.Session, e.Reason, e.Text) }
 
 func (e Probe) String() string { return fmt.Sprintf("s%d <- probe %d", e.Session, e.Sequence) }
+
+func (e Ask) String() string { return fmt.Sprintf("gossip <- is %s there?", e.Instance) }
 
 func (e Drain) String() string { return fmt.Sprintf("s%d <- drain: %s", e.Session, e.Reason) }
 
@@ -102,6 +109,7 @@ const (
 	NoteSuspect
 	NoteRecovered
 	NoteDead
+	NotePartitioned
 	NoteLeft
 	NoteEvicted
 	NoteForgotten
@@ -119,7 +127,7 @@ const (
 )
 
 var noteNames = [NoteKinds]string{
-	"node_joined", "node_returned", "node_suspect", "node_recovered", "node_dead", "node_left", "node_evicted",
+	"node_joined", "node_returned", "node_suspect", "node_recovered", "node_dead", "node_partitioned", "node_left", "node_evicted",
 	"node_forgotten", "gid_conflict", "gid_conflict_over", "gid_claimed", "gid_released", "gid_owner",
 	"node_drain", "gid_rejected", "session_refused", "identity_refused", "manager_stalled",
 }
@@ -134,7 +142,7 @@ func (k NoteKind) String() string {
 // Grave reports whether an operator should look at notes of this kind.
 func (k NoteKind) Grave() bool {
 	switch k {
-	case NoteDead, NoteSuspect, NoteConflict, NoteRejected, NoteRefused, NoteIdentity, NoteStalled, NoteEvicted:
+	case NoteDead, NotePartitioned, NoteSuspect, NoteConflict, NoteRejected, NoteRefused, NoteIdentity, NoteStalled, NoteEvicted:
 		return true
 	}
 	return false

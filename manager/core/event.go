@@ -56,6 +56,12 @@ type Malformed struct {
 	Cause   string
 }
 
+// Seen tells whether the gossip of the mesh sees a process.
+type Seen struct {
+	Instance Instance
+	Alive    bool
+}
+
 // Tick lets the core judge the health of all nodes. It must come every Config.TickPeriod: a longer gap means that the
 // manager itself stood still, and nobody is judged for the time it missed.
 type Tick struct{}
@@ -67,4 +73,5 @@ func (ProbeAnswer) event()  {}
 func (Leave) event()        {}
 func (SessionEnded) event() {}
 func (Malformed) event()    {}
+func (Seen) event()         {}
 func (Tick) event()         {}

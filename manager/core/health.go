@@ -30,9 +30,14 @@ func (c *Core) tick() {
 				c.discard(n, ReasonSilent, "the node is forgotten")
 				c.remove(n)
 			}
+		case n.Partitioned:
+			// The gossip has to see it again after a restart of the manager.
+			if _, seen := c.seen[n.Instance]; !seen && !c.now.Before(n.returnBy) {
+				c.dead(n, "it has no session, and nobody sees it")
+			}
 		case n.session == 0:
 			if !c.now.Before(n.returnBy) {
-				c.dead(n, fmt.Sprintf("it did not come back for %s", c.now.Sub(n.suspectSince).Round(100*time.Millisecond)))
+				c.giveUp(n, fmt.Sprintf("it did not come back for %s", c.now.Sub(n.suspectSince).Round(100*time.Millisecond)))
 			}
 		default:
 			c.judgeSession(n)
@@ -60,7 +65,7 @@ func (c *Core) judgeSession(n *node) {
 		c.end(n, ReasonReplaced, text)
 		return
 	}
-	c.dead(n, text)
+	c.giveUp(n, text)
 }
 
 // forgive moves all deadlines by the time that the manager itself stood still: what workers sent meanwhile has not been
@@ -112,13 +117,75 @@ func (c *Core) suspect(n *node, reason string) {
 	c.note(NoteSuspect, n.ID, GID{}, fmt.Sprintf("node %d is suspect: %s", n.ID, reason))
 }
 
-// dead closes the session of n and withdraws its claims.
-func (c *Core) dead(n *node, reason string) {
+// giveUp takes the session of n for dead. If the gossip of the mesh still sees the node, it is only cut off from the
+// manager and keeps its claims.
+func (c *Core) giveUp(n *node, reason string) {
+	if _, seen := c.seen[n.Instance]; !seen {
+		c.dead(n, reason)
+		return
+	}
+	c.closeSession(n, reason)
+	if n.Partitioned {
+		return
+	}
+	n.suspect, n.restored, n.reported = false, false, false
+	n.Partitioned, n.suspectSince = true, c.now
+	n.suspectReason = reason + ", but others see it"
+	c.touchNode(n.ID)
+	c.viewNode(n.ID)
+	c.note(NotePartitioned, n.ID, GID{}, fmt.Sprintf("node %d is partitioned: %s", n.ID, n.suspectReason))
+}
+
+// doubt is for when somebody else may have come in the place of n, which has no session. What the gossip of the mesh saw
+// of it last may be old, so that it is asked anew.
+func (c *Core) doubt(n *node, reason string) {
+	c.giveUp(n, reason)
+	if n.Partitioned {
+		c.emit(Ask{n.Instance})
+	}
+}
+
+// witness takes in what the gossip of the mesh sees.
+func (c *Core) witness(ev *Seen) {
+	if ev.Alive {
+		c.seen[ev.Instance] = struct{}{}
+	} else {
+		delete(c.seen, ev.Instance)
+	}
+	for _, id := range slices.Clone(c.order) {
+		n := c.nodes[id]
+		switch {
+		case n.Instance != ev.Instance:
+		case n.Partitioned && !ev.Alive:
+			c.dead(n, "it has no session, and nobody sees it any more")
+		case n.State == Dead && ev.Alive:
+			c.setState(n, Alive, "")
+			c.giveUp(n, "it has no session")
+		}
+	}
+}
+
+// reunite ends the partition of n, whose worker has a session again.
+func (c *Core) reunite(n *node) {
+	if n.Partitioned {
+		n.Partitioned = false
+		c.viewNode(n.ID)
+	}
+}
+
+// closeSession ends the session of n, if it has one.
+func (c *Core) closeSession(n *node, reason string) {
 	if n.session != 0 {
 		c.emit(End{Session: n.session, Node: n.ID, Reason: ReasonSilent, Text: reason})
 		delete(c.sessions, n.session)
 		n.session, n.probe = 0, 0
 	}
+}
+
+// dead closes the session of n and withdraws its claims.
+func (c *Core) dead(n *node, reason string) {
+	c.closeSession(n, reason)
+	n.Partitioned = false
 	// What it said of itself is no longer true.
 	n.suspect, n.restored, n.reported = false, false, false
 	text := fmt.Sprintf("node %d is dead: %s", n.ID, reason)

@@ -37,8 +37,8 @@ func (c *Core) Nodes() []NodeInfo {
 		if n.session != 0 {
 			info.SessionSince = n.sessionSince
 		}
-		if n.state() == Suspect {
-			info.State, info.Reason, info.Since = Suspect, n.suspectReason, n.suspectSince
+		if state := n.state(); state == Suspect || state == Partitioned {
+			info.State, info.Reason, info.Since = state, n.suspectReason, n.suspectSince
 		}
 		infos = append(infos, info)
 	}

@@ -182,6 +182,8 @@ func (m *model) do(op, a, b byte) {
 			m.step(Heartbeat{Session: w.session, Node: w.node + 1})
 		case 6:
 			m.step(Malformed{w.session, "nonsense"})
+		case 7: // gossip sees or loses the process, rightly or not
+			m.step(Seen{w.instance, b&8 != 0})
 		}
 	case 12:
 		m.step(ProbeAnswer{Session: w.session})

@@ -20,6 +20,7 @@ type NodeRecord struct {
 	Protocol    uint32
 	Identity    string // holder of the certificate that it registered with; empty: none
 	State       NodeState
+	Partitioned bool      // it has no session, and the gossip of the mesh sees it; State is Alive
 	Reason      string    // why it is not alive
 	Since       time.Time // in this state
 	Joined      time.Time
@@ -139,6 +140,9 @@ func (c *Core) restore(state State) {
 		if rec.State.Counts() {
 			n.suspect, n.suspectSince, n.suspectReason = true, c.now, "the manager restarted"
 			n.restored = true
+			if rec.Partitioned {
+				n.suspect, n.suspectReason = false, "the manager restarted, and did not hear of it yet"
+			}
 			n.returnBy = c.now.Add(c.cfg.silence())
 		}
 		if rec.State != Evicted {

@@ -4,6 +4,7 @@ package core
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"time"
 )
@@ -121,6 +122,7 @@ func (c *Core) bind(n *node, r *Register) {
 	n.Identity = r.Identity
 	n.Protocol, _ = c.cfg.Versions.Common(r.Protocol)
 	c.byProcess[n.process()] = n.ID
+	c.reunite(n)
 	c.sessions[r.Session] = n.ID
 	n.session, n.sessionSince, n.lastHeard = r.Session, c.now, c.now
 	n.suspect, n.restored, n.reported, n.probe, n.waiting = false, false, false, 0, nil
@@ -128,7 +130,7 @@ func (c *Core) bind(n *node, r *Register) {
 }
 
 func (c *Core) welcome(n *node) {
-	c.emit(Welcome{Session: n.session, Node: n.ID, Protocol: n.Protocol, Claims: n.sortedClaims()})
+	c.emit(Welcome{Session: n.session, Node: n.ID, Protocol: n.Protocol, Identity: n.Identity, Claims: n.sortedClaims()})
 }
 
 // askOldSession lets a registration wait until the session that its node already has is proven dead, which is asked at
@@ -166,14 +168,23 @@ func (c *Core) checkOthers(self NodeID, r *Register, isNew bool) {
 		case sameAddr:
 			c.dead(n, fmt.Sprintf("it has no session, and node %d registered from its address", self))
 		case n.restored:
-		case isNew:
+		case isNew && sameHost(n.Addr, r.Addr):
 			c.dead(n, fmt.Sprintf("its session had ended when node %d registered", self))
+		case isNew:
+			c.doubt(n, fmt.Sprintf("its session had ended when node %d registered", self))
 		default:
 			if by := c.now.Add(c.cfg.HealthInterval); by.Before(n.returnBy) {
 				n.returnBy = by
 			}
 		}
 	}
+}
+
+// sameHost reports whether two addresses, host:port, are of one host.
+func sameHost(a, b string) bool {
+	hostA, _, errA := net.SplitHostPort(a)
+	hostB, _, errB := net.SplitHostPort(b)
+	return errA == nil && errB == nil && hostA == hostB
 }
 
 // speaker returns the node that a message came from, after checking that the message names no other. Identity is that of
@@ -310,7 +321,7 @@ func (c *Core) Evict(at time.Time, id NodeID, reason string, out []Effect) ([]Ef
 	c.discard(n, ReasonEvicted, text)
 	c.forgetProcess(n)
 	if c.cfg.Quarantine > 0 {
-		n.suspect, n.reported = false, false
+		n.suspect, n.Partitioned, n.reported = false, false, false
 		n.Until = c.now.Add(c.cfg.Quarantine)
 		c.setState(n, Evicted, text)
 	} else {

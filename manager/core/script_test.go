@@ -25,6 +25,7 @@ var update = flag.Bool("update", false, "rewrite the expected traces in testdata
 //	claim s1 GID SOURCE ... | release s1 GID ...                 change the addresses of a node
 //	speak s1 as N                                                a heartbeat that names another node
 //	answer s1 | leave s1 | end s1 | evict N | drain N                      what the names say
+//	seen INSTANCE ... | unseen INSTANCE ...                      what the gossip of the mesh says
 //	wait 16s [beating s1 ...]                                    time passes, with ticks and heartbeats
 //	stall 10s                                                    time passes and the manager does not run
 //	restart                                                      the manager is killed and started on what it stored
@@ -189,6 +190,13 @@ func (s *script) run(args []string, out *strings.Builder) error {
 		return err
 	case "restart":
 		s.core = New(s.cfg, s.now, s.disk.state())
+		return nil
+	case "seen", "unseen":
+		for _, a := range args[1:] {
+			ev := Seen{Alive: args[0] == "seen"}
+			copy(ev.Instance[:], a)
+			s.step(ev, out)
+		}
 		return nil
 	case "evict", "drain":
 		id, err := strconv.ParseUint(args[1], 10, 32)

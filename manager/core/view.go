@@ -148,7 +148,14 @@ func (c *Core) snapshot() Update {
 	return u
 }
 
+func (n *node) viewState() NodeState {
+	if n.Partitioned {
+		return Partitioned
+	}
+	return n.State
+}
+
 func (n *node) view() ViewNode {
-	return ViewNode{ID: n.ID, Name: n.Name, Addr: n.Addr, State: n.State, Instance: n.Instance,
+	return ViewNode{ID: n.ID, Name: n.Name, Addr: n.Addr, State: n.viewState(), Instance: n.Instance,
 		Incarnation: n.Incarnation, Identity: n.Identity}
 }

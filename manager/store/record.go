@@ -24,6 +24,7 @@ type nodeJSON struct {
 	Protocol    uint32    `json:"protocol,omitempty"`
 	Identity    string    `json:"identity,omitempty"`
 	State       string    `json:"state"`
+	Partitioned bool      `json:"partitioned,omitempty"`
 	Reason      string    `json:"reason,omitempty"`
 	Since       time.Time `json:"since"`
 	Joined      time.Time `json:"joined"`
@@ -66,7 +67,7 @@ func put(b *bbolt.Bucket, key []byte, value any) error {
 func encodeNode(r *core.NodeRecord) nodeJSON {
 	return nodeJSON{
 		Instance: r.Instance.String(), Incarnation: r.Incarnation, Name: r.Name, Addr: r.Addr, Version: r.Version,
-		Protocol: r.Protocol, Identity: r.Identity, State: r.State.String(), Reason: r.Reason,
+		Protocol: r.Protocol, Identity: r.Identity, State: r.State.String(), Partitioned: r.Partitioned, Reason: r.Reason,
 		Since: r.Since.Round(0), Joined: r.Joined.Round(0), Until: r.Until.Round(0),
 	}
 }
@@ -93,7 +94,7 @@ func decodeNode(key, value []byte) (core.NodeRecord, error) {
 	}
 	return core.NodeRecord{
 		ID: id, Instance: core.Instance(instance), Incarnation: j.Incarnation, Name: j.Name, Addr: j.Addr,
-		Version: j.Version, Protocol: j.Protocol, Identity: j.Identity, State: state, Reason: j.Reason,
+		Version: j.Version, Protocol: j.Protocol, Identity: j.Identity, State: state, Partitioned: j.Partitioned, Reason: j.Reason,
 		Since: j.Since, Joined: j.Joined, Until: j.Until,
 	}, nil
 }

@@ -44,7 +44,7 @@ func sample() core.Changes {
 		Revision: 42,
 		Nodes: []core.NodeRecord{
 			{ID: 1, Instance: core.Instance{1}, Incarnation: 5, Name: "alpha", Addr: "h1:1", Version: "v", Protocol: 1, Identity: "worker h1",
-				State: core.Alive, Since: when, Joined: when},
+				State: core.Alive, Partitioned: true, Since: when, Joined: when},
 			{ID: 2, Instance: core.Instance{2}, State: core.Dead, Reason: "nothing came", Since: when, Joined: when},
 			{ID: 9, Instance: core.Instance{9}, State: core.Evicted, Reason: "evicted", Since: when, Joined: when, Until: when},
 		},

@@ -503,7 +503,11 @@ type Registered struct {
 	// Version of the manager's program.
 	Version string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
 	// The most claims that the node may hold.
-	MaxClaims     uint32 `protobuf:"varint,6,opt,name=max_claims,json=maxClaims,proto3" json:"max_claims,omitempty"`
+	MaxClaims uint32 `protobuf:"varint,6,opt,name=max_claims,json=maxClaims,proto3" json:"max_claims,omitempty"`
+	// host:port at which the manager can be joined for gossip; empty: it does not gossip.
+	GossipAddress string `protobuf:"bytes,7,opt,name=gossip_address,json=gossipAddress,proto3" json:"gossip_address,omitempty"`
+	// Holder of the certificate that the manager knows the node by; empty when connections are plain.
+	Identity      string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -578,6 +582,20 @@ func (x *Registered) GetMaxClaims() uint32 {
 		return x.MaxClaims
 	}
 	return 0
+}
+
+func (x *Registered) GetGossipAddress() string {
+	if x != nil {
+		return x.GossipAddress
+	}
+	return ""
+}
+
+func (x *Registered) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
 }
 
 // Refusal is the detail of the status that ends a session which the manager did not accept or will not keep.
@@ -1967,7 +1985,7 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\x12'\n" +
-	"\x04have\x18\b \x01(\v2\x13.ernic.v1.MeshPointR\x04have\"\xe7\x01\n" +
+	"\x04have\x18\b \x01(\v2\x13.ernic.v1.MeshPointR\x04have\"\xaa\x02\n" +
 	"\n" +
 	"Registered\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\rR\x06nodeId\x12\x1a\n" +
@@ -1976,7 +1994,9 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x06claims\x18\x04 \x03(\v2\x0f.ernic.v1.ClaimR\x06claims\x12\x18\n" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12\x1d\n" +
 	"\n" +
-	"max_claims\x18\x06 \x01(\rR\tmaxClaims\"\x87\x01\n" +
+	"max_claims\x18\x06 \x01(\rR\tmaxClaims\x12%\n" +
+	"\x0egossip_address\x18\a \x01(\tR\rgossipAddress\x12\x1a\n" +
+	"\bidentity\x18\b \x01(\tR\bidentity\"\x87\x01\n" +
 	"\aRefusal\x12/\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x17.ernic.v1.RefusalReasonR\x06reason\x122\n" +
 	"\bprotocol\x18\x02 \x01(\v2\x16.ernic.v1.VersionRangeR\bprotocol\x12\x17\n" +

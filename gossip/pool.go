@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gossip
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	stdlog "log"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/rs/zerolog"
+	"google.golang.org/protobuf/proto"
+
+	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+)
+
+// Config says how a member takes part.
+type Config struct {
+	// Listen is the host:port for TCP and UDP; port 0 takes any.
+	Listen string
+	// Advertise is the host:port that others are told; empty: that of Listen.
+	Advertise string
+	// Key encrypts all that is said: 16, 24 or 32 bytes, or none.
+	Key []byte
+	// Instance names the process.
+	Instance [16]byte
+	Manager  bool
+	// Changed is called, one call at a time, after members or records have changed.
+	Changed func()
+	Log     zerolog.Logger
+	// Fast shortens all times for networks of microseconds, and for tests.
+	Fast bool
+}
+
+// Pool is a member's view of all members.
+type Pool struct {
+	cfg   Config
+	list  *memberlist.Memberlist
+	queue memberlist.TransmitLimitedQueue
+	wake  chan struct{} // capacity 1
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+
+	mu sync.Mutex // guards what follows
+	// members are those that are alive, by instance.
+	members map[[16]byte]*memberlist.Node
+	// left are the instances that left in good order or are dead, since the process started.
+	gone map[[16]byte]time.Time
+	// records are what workers say of themselves.
+	records map[[16]byte]*ernicv1.GossipRecord
+	own     *ernicv1.GossipRecord
+	invalid uint64 // messages of no use
+}
+
+// ReadKey reads a key from a file: 32, 48 or 64 hexadecimal digits.
+func ReadKey(file string) ([]byte, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("gossip key: %w", err)
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(string(raw)))
+	if err != nil || len(key) != 16 && len(key) != 24 && len(key) != 32 {
+		return nil, fmt.Errorf("gossip key: %s does not hold 32, 48 or 64 hexadecimal digits and nothing else", file)
+	}
+	return key, nil
+}
+
+// Start makes the process a member of a pool of its own; Join joins it to another.
+func Start(cfg Config) (*Pool, error) {
+	host, port, err := splitAddress(cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("gossip listener: %w", err)
+	}
+	p := &Pool{
+		cfg: cfg, wake: make(chan struct{}, 1),
+		members: make(map[[16]byte]*memberlist.Node), gone: make(map[[16]byte]time.Time),
+		records: make(map[[16]byte]*ernicv1.GossipRecord),
+	}
+	c := memberlist.DefaultLANConfig()
+	if cfg.Fast {
+		c = memberlist.DefaultLocalConfig()
+		c.PushPullInterval, c.ProbeInterval, c.ProbeTimeout = 2*time.Second, 200*time.Millisecond, 100*time.Millisecond
+	}
+	c.Name = hex.EncodeToString(cfg.Instance[:])
+	c.BindAddr, c.BindPort, c.AdvertisePort = host, port, port
+	if cfg.Advertise != "" {
+		if c.AdvertiseAddr, c.AdvertisePort, err = resolve(cfg.Advertise); err != nil {
+			return nil, fmt.Errorf("gossip address: %w", err)
+		}
+	}
+	c.SecretKey = cfg.Key
+	c.Delegate, c.Events = p, p
+	c.Logger = stdlog.New(logWriter{cfg.Log}, "", 0)
+	p.queue.RetransmitMult = c.RetransmitMult
+	p.queue.NumNodes = p.Len
+	if p.list, err = memberlist.Create(c); err != nil {
+		return nil, fmt.Errorf("gossip listener %s: %w", cfg.Listen, err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	p.ended.Go(func() { p.tell(ctx) })
+	return p, nil
+}
+
+// splitAddress takes host:port apart; the host must be an address.
+func splitAddress(s string) (string, int, error) {
+	host, text, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", 0, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q: the port is no number", s)
+	}
+	if host == "" {
+		host = "0.0.0.0"
+	}
+	return host, int(port), nil
+}
+
+// resolve returns an IP address and a port.
+func resolve(s string) (string, int, error) {
+	host, port, err := splitAddress(s)
+	if err != nil {
+		return "", 0, err
+	}
+	a, err := net.ResolveIPAddr("ip", host)
+	if err != nil {
+		return "", 0, err
+	}
+	return a.String(), port, nil
+}
+
+// Addr returns the host:port at which the pool can be joined.
+func (p *Pool) Addr() string {
+	n := p.list.LocalNode()
+	return net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port)))
+}
+
+// Join joins the pool of the member at an address. Members that are known already cost little.
+func (p *Pool) Join(address string) error {
+	if _, err := p.list.Join([]string{address}); err != nil {
+		return fmt.Errorf("gossip with %s: %w", address, err)
+	}
+	return nil
+}
+
+// Len returns how many members are alive, the own process included.
+func (p *Pool) Len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return max(1, len(p.members))
+}
+
+// Alive returns the instances of all members that are alive.
+func (p *Pool) Alive() map[[16]byte]struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	alive := make(map[[16]byte]struct{}, len(p.members))
+	for instance := range p.members {
+		alive[instance] = struct{}{}
+	}
+	return alive
+}
+
+// Gone returns the instances that were members and are no more.
+func (p *Pool) Gone() map[[16]byte]struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gone := make(map[[16]byte]struct{}, len(p.gone))
+	for instance := range p.gone {
+		gone[instance] = struct{}{}
+	}
+	return gone
+}
+
+// Records returns what the living members say of themselves, the own one left out.
+func (p *Pool) Records() []*ernicv1.GossipRecord {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]*ernicv1.GossipRecord, 0, len(p.records))
+	for instance, r := range p.records {
+		if _, alive := p.members[instance]; alive && instance != p.cfg.Instance {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// errNoMember is why a process cannot be asked.
+var errNoMember = errors.New("it is no member")
+
+// Ask asks a member for a sign of life, and returns an error if none comes within half a second.
+func (p *Pool) Ask(instance [16]byte) error {
+	p.mu.Lock()
+	n := p.members[instance]
+	p.mu.Unlock()
+	if n == nil {
+		return errNoMember
+	}
+	_, err := p.list.Ping(n.Name, &net.UDPAddr{IP: n.Addr, Port: int(n.Port)})
+	return err
+}
+
+// Say replaces what the worker says of itself. Instance and version are filled in.
+func (p *Pool) Say(r *ernicv1.GossipRecord) {
+	r.Instance = p.cfg.Instance[:]
+	p.mu.Lock()
+	r.Version = 1
+	if p.own != nil {
+		r.Version = p.own.GetVersion()
+		if proto.Equal(p.own, r) {
+			p.mu.Unlock()
+			return
+		}
+		r.Version++
+	}
+	p.own = r
+	p.records[p.cfg.Instance] = r
+	p.mu.Unlock()
+	p.spread(r)
+}
+
+// Leave tells the others that the process ends in good order, within a time, and ends.
+func (p *Pool) Leave(within time.Duration) error {
+	err := p.list.Leave(within)
+	return errors.Join(err, p.Close())
+}
+
+// Close ends without a word.
+func (p *Pool) Close() error {
+	p.stop()
+	err := p.list.Shutdown()
+	p.ended.Wait()
+	return err
+}
+
+// signal has Changed called.
+func (p *Pool) signal() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *Pool) tell(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+			if p.cfg.Changed != nil {
+				p.cfg.Changed()
+			}
+		}
+	}
+}
+
+// logWriter takes the lines of memberlist, whose level is a word in brackets.
+type logWriter struct{ log zerolog.Logger }
+
+func (w logWriter) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	level := zerolog.DebugLevel
+	if strings.HasPrefix(text, "[ERR]") || strings.HasPrefix(text, "[WARN]") {
+		level = zerolog.InfoLevel
+	}
+	if _, rest, ok := strings.Cut(text, "] "); ok {
+		text = strings.TrimPrefix(rest, "memberlist: ")
+	}
+	w.log.WithLevel(level).Str("part", "gossip").Msg(text)
+	return len(line), nil
+}

@@ -237,7 +237,7 @@ func TestFile_ReadersAlwaysFindAWholeOne(t *testing.T) {
 	done := make(chan error)
 	go func() {
 		var err error
-		for i := 0; i < 200 && err == nil; i++ {
+		for i := 0; i < 50 && err == nil; i++ {
 			err = f.Write()
 		}
 		done <- err

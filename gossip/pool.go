@@ -75,7 +75,7 @@ func ReadKey(file string) ([]byte, error) {
 
 // Start makes the process a member of a pool of its own; Join joins it to another.
 func Start(cfg Config) (*Pool, error) {
-	host, port, err := splitAddress(cfg.Listen)
+	host, port, err := resolve(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("gossip listener: %w", err)
 	}
@@ -85,9 +85,12 @@ func Start(cfg Config) (*Pool, error) {
 		records: make(map[[16]byte]*ernicv1.GossipRecord),
 	}
 	c := memberlist.DefaultLANConfig()
+	// News of this process goes to others at once; the rest may wait for a process that is awake once a second anyway.
+	c.GossipInterval, c.ProbeInterval, c.PushPullInterval = time.Second, time.Second, 15*time.Second
 	if cfg.Fast {
-		c = memberlist.DefaultLocalConfig()
-		c.PushPullInterval, c.ProbeInterval, c.ProbeTimeout = 2*time.Second, 200*time.Millisecond, 100*time.Millisecond
+		c.SuspicionMult, c.RetransmitMult = 3, 2
+		c.GossipInterval, c.ProbeInterval, c.ProbeTimeout = 20*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
+		c.PushPullInterval, c.TCPTimeout = time.Second, time.Second
 	}
 	c.Name = hex.EncodeToString(cfg.Instance[:])
 	c.BindAddr, c.BindPort, c.AdvertisePort = host, port, port
@@ -225,9 +228,24 @@ func (p *Pool) Say(r *ernicv1.GossipRecord) {
 	}
 	p.own = r
 	p.records[p.cfg.Instance] = r
+	var others []*memberlist.Node
+	for instance, n := range p.members {
+		if len(others) < atOnce && instance != p.cfg.Instance {
+			others = append(others, n)
+		}
+	}
 	p.mu.Unlock()
 	p.spread(r)
+	if raw := encode(r); len(raw) <= maxBroadcast {
+		for _, n := range others {
+			// Who does not get it now hears it from others.
+			_ = p.list.SendBestEffort(n, raw)
+		}
+	}
 }
+
+// atOnce is how many members are told of a change directly.
+const atOnce = 64
 
 // Leave tells the others that the process ends in good order, within a time, and ends.
 func (p *Pool) Leave(within time.Duration) error {

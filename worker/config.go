@@ -66,6 +66,7 @@ type Config struct {
 	// Status accepts operators who ask how the worker stands; nil: none. Mesh only.
 	Status net.Listener
 
+	Gossip  Gossip // mesh only
 	Observe Observe
 
 	Version string

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -27,7 +28,8 @@ type mesh struct {
 	worker    *Worker
 	session   *session.Session
 	directory *directory.Directory
-	listen    string // address of the fabric listener, port known
+	gossip    *gossiper // nil: the worker takes no part
+	listen    string    // address of the fabric listener, port known
 
 	unreachable sync.Map // node ids whose failure to connect was logged
 
@@ -53,16 +55,33 @@ func newMesh(w *Worker) (*mesh, error) {
 	if creds == nil {
 		creds = insecure.NewCredentials()
 	}
+	if c.Instance == [16]byte{} {
+		// Read never fails; see its documentation.
+		rand.Read(c.Instance[:])
+	}
+	handlers := session.Handlers{Registered: m.registered, Mesh: m.changed, Drain: func(string) { w.drain.begin() }}
+	if c.Gossip.Listen != "" {
+		if m.gossip, err = newGossiper(w, c.Instance); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+		handlers.Gossip = m.gossip.invited
+	}
 	m.session, err = session.New(session.Config{
 		Manager: c.Manager, Dial: []grpc.DialOption{grpc.WithTransportCredentials(creds)},
 		Name: c.Name, Addr: advertise, Version: c.Version, Instance: c.Instance,
 		Report:   m.report,
 		Stats:    w.Stats,
-		Handlers: session.Handlers{Registered: m.registered, Mesh: m.changed, Drain: func(string) { w.drain.begin() }},
+		Handlers: handlers,
 		Log:      c.Log,
 	})
 	if err != nil {
+		if m.gossip != nil {
+			err = errors.Join(err, m.gossip.pool.Close())
+		}
 		return nil, errors.Join(err, l.Close())
+	}
+	if m.gossip != nil {
+		m.gossip.session.Store(m.session)
 	}
 	return m, nil
 }
@@ -176,6 +195,9 @@ func (m *mesh) close() {
 	m.closed = true
 	if s := m.worker.config.Status; s != nil {
 		s.Close()
+	}
+	if m.gossip != nil {
+		m.gossip.close()
 	}
 	if m.link != nil {
 		m.unlink("this worker ends")

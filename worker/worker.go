@@ -139,6 +139,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	if w.mesh != nil {
 		parts = append(parts, w.mesh.run)
+		if w.mesh.gossip != nil {
+			parts = append(parts, w.mesh.gossip.run)
+		}
 		if w.config.Status != nil {
 			parts = append(parts, w.mesh.serveStatus)
 		}

@@ -28,8 +28,9 @@ const noState = "none"
 
 // flags are the flags as typed.
 type flags struct {
-	log cli.Log
-	tls cli.TLS
+	log    cli.Log
+	tls    cli.TLS
+	gossip cli.Gossip
 
 	listen, name, stateDir         string
 	insecure                       bool
@@ -62,6 +63,7 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.DurationVar(&f.quarantine, "quarantine", 10*time.Minute, "`time` for which the id of an evicted node is not given out")
 	fs.IntVar(&f.maxClaims, "max-claims", 4096, "most `addresses` that one node may claim")
 	f.tls.AddFlags(fs, identity.Manager)
+	f.gossip.AddFlags(fs)
 	f.log.AddFlags(fs)
 	return c
 }
@@ -139,10 +141,16 @@ func run(ctx context.Context, f *flags) (err error) {
 		defer func() { err = errors.Join(err, s.Close()) }()
 		cfg.Store = s
 	}
-	m, err := manager.New(cfg)
+	w, err := startWitness(f, &cfg)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	m, err := manager.New(cfg)
+	if err != nil {
+		return errors.Join(err, l.Close(), w.close())
+	}
+	w.watch(m)
+	defer func() { err = errors.Join(err, w.close()) }()
 	greet(log, f, l.Addr().String())
 	if err := m.Serve(ctx, l, grpc.Creds(creds)); err != nil {
 		return err

@@ -27,8 +27,9 @@ func main() { cli.Main(command()) }
 
 // flags are the flags as typed; config turns them into a worker.Config.
 type flags struct {
-	log cli.Log
-	tls cli.TLS
+	log    cli.Log
+	tls    cli.TLS
+	gossip cli.Gossip
 
 	manager, name, listen, advertise string
 	status                           string
@@ -87,9 +88,11 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.IntVar(&f.ethQueues, "eth-queues", 0, "Ethernet queue `pairs`, whatever the profile says")
 	fs.IntVar(&f.statsMS, "stats-interval-ms", 0, "`milliseconds` between updates of the guest's counters, whatever the profile says")
 	f.tls.AddFlags(fs, identity.Worker)
+	f.gossip.AddFlags(fs)
 	f.observe.addFlags(c)
 	f.log.AddFlags(fs)
 	complete(c, "fabric", "none", "loopback", "mesh")
+	complete(c, "gossip", "on", "off")
 	complete(c, "lif", "none", "mesh", "tap:")
 	complete(c, "nic-profile", profile.Names()...)
 	return c
@@ -242,6 +245,9 @@ func (f *flags) checkExposure() error {
 func (f *flags) connections(c *worker.Config) (err error) {
 	if c.Fabric != worker.FabricMesh {
 		return nil
+	}
+	if c.Gossip.Listen, c.Gossip.Key, err = f.gossip.Setting(f.listen, f.insecure, c.Log); err != nil {
+		return err
 	}
 	if f.tls.Enabled() {
 		f.tls.OnReload(cli.LogReload(c.Log))

@@ -103,6 +103,16 @@ func (m *Manager) Server() *manager.Server {
 	return m.run.server
 }
 
+// Running returns the manager, nil while it does not run.
+func (m *Manager) Running() *manager.Server {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.run == nil {
+		return nil
+	}
+	return m.run.server
+}
+
 // errDown is what dialling a manager that does not run leads to.
 var errDown = errors.New("connection refused")
 

@@ -100,7 +100,7 @@ func (s *Session) attempt(ctx context.Context) (registered bool, err error) {
 		return false, fail(err)
 	}
 	s.setRegistering()
-	if err := l.stream.Send(s.cfg.register(node, s.mesh.Load())); err != nil && !errors.Is(err, io.EOF) {
+	if err := l.stream.Send(s.cfg.register(node, s.base.Load())); err != nil && !errors.Is(err, io.EOF) {
 		return false, fail(err)
 	}
 	go l.receive()
@@ -244,7 +244,7 @@ func (l *link) takeRegistered(m *ernicv1.Registered) error {
 
 // takeMesh puts a new view in place once all parts of an update are there.
 func (l *link) takeMesh(p *ernicv1.MeshUpdate) error {
-	old := l.s.mesh.Load()
+	old := l.s.base.Load()
 	var before *ernicv1.MeshUpdate
 	if len(l.parts) > 0 {
 		before = l.parts[len(l.parts)-1]
@@ -258,9 +258,7 @@ func (l *link) takeMesh(p *ernicv1.MeshUpdate) error {
 	}
 	now := old.apply(l.parts)
 	l.parts = nil
-	l.s.mesh.Store(now)
-	if h := l.s.cfg.Handlers.Mesh; h != nil {
-		h(old, now)
-	}
+	l.s.base.Store(now)
+	l.s.publish()
 	return nil
 }

@@ -82,6 +82,7 @@ func (s *Session) Claim(g [16]byte, source ernicv1.ClaimSource) error {
 	c.own[g] = &ownClaim{source: source}
 	c.dirty[g] = struct{}{}
 	c.wake()
+	s.noteRecord()
 	return nil
 }
 
@@ -94,6 +95,7 @@ func (s *Session) Release(g [16]byte) {
 		delete(c.own, g)
 		c.dirty[g] = struct{}{}
 		c.wake()
+		s.noteRecord()
 	}
 }
 

@@ -69,6 +69,9 @@ type Handlers struct {
 	Registered func(node uint32)
 	// Mesh is called when a new view is in place.
 	Mesh func(old, now *Mesh)
+	// Gossip is called with every registration if the manager can be joined for gossip, at host:port. Without a host it is
+	// that of the manager.
+	Gossip func(address string)
 	// Drain is called when the worker is asked to end as soon as no guest uses it.
 	Drain func(reason string)
 }

@@ -24,10 +24,16 @@ import (
 type Session struct {
 	cfg    Config
 	mesh   atomic.Pointer[Mesh]
+	base   atomic.Pointer[Mesh] // as the manager told it last
 	claims claims
 	// beatNow asks for a heartbeat before its time.
 	beatNow chan struct{}
 	rtt     atomic.Int64 // nanoseconds of the last answered heartbeat; zero: none yet
+
+	publishing sync.Mutex // guards heard, and lets views be put in place one by one; taken before mu
+	heard      hearsay
+	// recordChanged says that Record may be another.
+	recordChanged chan struct{}
 
 	mu sync.Mutex // guards what follows
 	// node is the id that the manager gave, anyNode before.
@@ -37,6 +43,8 @@ type Session struct {
 	err           error     // why there is no session
 	registrations uint64
 	interval      time.Duration // health interval of the manager
+	// identity is the holder of the certificate that the manager knows the node by.
+	identity string
 	// told is what was said in the log of the state of the session last, so that nothing is said twice.
 	told string
 }
@@ -54,6 +62,8 @@ func New(cfg Config) (*Session, error) {
 		state:    ernicv1.SessionState_SESSION_STATE_CONNECTING,
 	}
 	s.mesh.Store(empty)
+	s.base.Store(empty)
+	s.recordChanged = make(chan struct{}, 1)
 	s.claims.init(cfg.MaxClaims)
 	return s, nil
 }
@@ -110,6 +120,7 @@ func (s *Session) Run(ctx context.Context) error {
 			if fatal {
 				return err
 			}
+			s.publish()
 			if again && !registered {
 				continue
 			}
@@ -165,6 +176,7 @@ func (s *Session) accepted(m *ernicv1.Registered, interval time.Duration) {
 	s.node, s.interval = m.GetNodeId(), interval
 	s.state, s.err, s.since = ernicv1.SessionState_SESSION_STATE_REGISTERED, nil, time.Now()
 	s.registrations++
+	s.identity = m.GetIdentity()
 	s.told = ""
 	text := "registered"
 	if before == s.node {
@@ -174,6 +186,11 @@ func (s *Session) accepted(m *ernicv1.Registered, interval time.Duration) {
 	s.mu.Unlock()
 	if h := s.cfg.Handlers.Registered; h != nil {
 		h(m.GetNodeId())
+	}
+	s.publish()
+	s.noteRecord()
+	if h := s.cfg.Handlers.Gossip; h != nil && m.GetGossipAddress() != "" {
+		h(m.GetGossipAddress())
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 // maxFile bounds a profile file; a sound one has a few hundred bytes.
 const maxFile = 64 << 10
 
-// builtins are the named layers. A layer changes only what it names.
+// builtins are the named layers. A layer changes only what it names. Offloads came
+// later than compat and small-vm, which stay as guests know them.
 var builtins = map[string]func(*Profile){
 	"compat": func(p *Profile) { *p = Compat() },
 	"small-vm": func(p *Profile) {
@@ -24,11 +25,11 @@ var builtins = map[string]func(*Profile){
 	},
 	"generic-100g": func(p *Profile) {
 		p.EthQueues, p.RDMAEQs, p.IntrVectors = 16, 32, VectorsAuto
-		p.SpeedMbps, p.Xcvr = 100000, XcvrFiber
+		p.SpeedMbps, p.Xcvr, p.Offloads = 100000, XcvrFiber, true
 	},
 	"generic-400g": func(p *Profile) {
 		p.EthQueues, p.RDMAEQs, p.IntrVectors = 64, 32, VectorsAuto
-		p.SpeedMbps, p.Xcvr = 400000, XcvrFiber
+		p.SpeedMbps, p.Xcvr, p.Offloads = 400000, XcvrFiber, true
 	},
 }
 

@@ -68,18 +68,19 @@ func TestBuiltins_HaveTheirShape(t *testing.T) {
 		eth, eqs, vectors int
 		speed             int
 		xcvr              Xcvr
-		short             bool
+		offloads, short   bool
 	}{
-		{"compat", 4, 32, 32, 100000, XcvrCopper, true},
-		{"small-vm", 2, 4, 7, 100000, XcvrCopper, false},
-		{"generic-100g", 16, 32, 49, 100000, XcvrFiber, false},
-		{"generic-400g", 64, 32, 97, 400000, XcvrFiber, false},
+		{"compat", 4, 32, 32, 100000, XcvrCopper, false, true},
+		{"small-vm", 2, 4, 7, 100000, XcvrCopper, false, false},
+		{"generic-100g", 16, 32, 49, 100000, XcvrFiber, true, false},
+		{"generic-400g", 64, 32, 97, 400000, XcvrFiber, true, false},
 	} {
 		s, err := Load(tc.name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.EthQueues != tc.eth || s.RDMAEQs != tc.eqs || s.Vectors() != tc.vectors || s.SpeedMbps != tc.speed || s.Xcvr != tc.xcvr {
+		if s.EthQueues != tc.eth || s.RDMAEQs != tc.eqs || s.Vectors() != tc.vectors || s.SpeedMbps != tc.speed || s.Xcvr != tc.xcvr ||
+			s.Offloads != tc.offloads {
 			t.Errorf("%s: %+v", tc.name, s.Profile)
 		}
 		if err := s.Check(); err != nil {

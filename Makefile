@@ -10,8 +10,8 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/ernic-dev/ernic/cmd/internal/cli.version=$(VERSION)
 
-# Packages that boot real guests; all others need none.
-UNIT_PKGS = $(shell go list ./... | grep -v -e /e2e/guesttest -e /e2e/lab/selftest)
+# All packages but those that boot real guests or need hosts of their own.
+UNIT_PKGS = $(shell go list ./... | grep -v -e /e2e/guesttest -e /e2e/lab/selftest -e /e2e/faults)
 
 # Namespaces, TAPs and the guest lab need root; another user goes through sudo.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo -E)
@@ -32,12 +32,17 @@ demo: build lab ## two real guests ping and run RDMA through this fabric (COMPAR
 	$(SUDO) bin/ernic-demo --bin bin $(if $(COMPARE),--compare)
 
 .PHONY: test
-test: lint generate-check unit guest ## all checks and tests
+test: lint generate-check unit faults guest ## all checks and tests
 
 .PHONY: unit
 unit: ## unit and in-process tests with the race detector; fuzz seeds run too
 	go vet ./...
 	CGO_ENABLED=1 go test -race -timeout 20m $(UNIT_PKGS)
+
+.PHONY: faults
+faults: build ## faults of machines and cables, with processes on hosts of their own (network namespaces)
+	$(call say-sudo,the network of the fault tests)
+	go test -count=1 -timeout 5m -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/faults -args -bin $(CURDIR)/bin
 
 .PHONY: guest
 guest: build lab ## tests in real guests (QEMU, upstream ionic driver, stock rdma-core)

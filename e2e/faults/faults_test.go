@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
+)
+
+// TestFaults does one thing after another to the same mesh. The reliable connection is the same all along, until a fault
+// takes its guest away.
+func TestFaults(t *testing.T) {
+	m := newMesh(t, 2)
+	w1, w2 := m.workers[0], m.workers[1]
+	took := eventually(t, "the mesh", func() bool { return len(m.nodes()) == 3 })
+	t.Logf("three hosts are a mesh after %s", took)
+	ids := m.ids()
+	w1.boot()
+	w2.boot()
+	eventually(t, "the claims", func() bool { return m.whole(ids...) })
+	p := connect(t, w1, w2, enduring)
+	p.exchange(3)
+	t.Log("the guests talk")
+
+	// fault does something, waits until the mesh is whole and looks at everything.
+	fault := func(name string, do func(t *testing.T)) {
+		t.Helper()
+		if t.Failed() {
+			return
+		}
+		before := m.settledDescriptors()
+		begin := time.Now()
+		do(t)
+		healed := time.Now()
+		took := eventually(t, name+": the mesh", func() bool { return m.whole(ids...) })
+		p.exchange(2)
+		m.noneLeaked(before)
+		t.Logf("%s: whole %s after the fault was over (%s in all)", name, took.Round(time.Millisecond), healed.Sub(begin).Round(time.Millisecond)+took.Round(time.Millisecond))
+	}
+	deaths := func() int { return strings.Count(m.manager.log.String(), `"event":"node_dead"`) }
+
+	fault("H6: a worker stopped for less than three intervals", func(t *testing.T) {
+		dead := deaths()
+		w1.signal(syscall.SIGSTOP)
+		p2 := m.claims(w1.addr)
+		time.Sleep(2 * healthInterval)
+		w1.signal(syscall.SIGCONT)
+		if len(p2) != 1 || deaths() != dead {
+			t.Errorf("claims %v, %d deaths", p2, deaths()-dead)
+		}
+	})
+	fault("H5: the manager stopped for long", func(t *testing.T) {
+		dead := deaths()
+		m.manager.signal(syscall.SIGSTOP)
+		p.exchange(2)
+		time.Sleep(5 * healthInterval)
+		p.exchange(2)
+		m.manager.signal(syscall.SIGCONT)
+		eventually(t, "the return", func() bool { return m.whole(ids...) })
+		if deaths() != dead {
+			t.Errorf("%d nodes were declared dead", deaths()-dead)
+		}
+	})
+	fault("I4: the manager killed and started again", func(t *testing.T) {
+		m.manager.kill()
+		p.exchange(3) // nothing that works stops working
+		m.startManager()
+	})
+	fault("H8: a worker cut off from the manager alone", func(t *testing.T) {
+		w1.host.lose(m.head)
+		took := eventually(t, "the partition", func() bool { return m.state(ids[0]) == ernicv1.NodeState_NODE_STATE_PARTITIONED })
+		t.Logf("partitioned after %s", took)
+		if c := m.claims(w1.addr); len(c) != 1 || c[0] != (claim{ids[0], ernicv1.ClaimState_CLAIM_STATE_ACTIVE}) {
+			t.Errorf("claims %v", c)
+		}
+		p.exchange(3)
+		w1.host.find(m.head)
+	})
+	fault("P7: a cable out for a second", func(t *testing.T) {
+		w2.host.unplug()
+		p.start()
+		time.Sleep(time.Second)
+		w2.host.plug()
+		p.finish()
+	})
+	fault("G5: a host that falls silent and comes back", func(t *testing.T) {
+		w1.host.mute()
+		p.start()
+		took := eventually(t, "its death", func() bool { return m.state(ids[0]) == ernicv1.NodeState_NODE_STATE_DEAD })
+		t.Logf("dead after %s", took)
+		if c := m.claims(w1.addr); len(c) != 1 || c[0] != (claim{ids[0], ernicv1.ClaimState_CLAIM_STATE_WITHDRAWN}) {
+			t.Errorf("claims %v", c)
+		}
+		w1.host.unmute()
+		p.finish()
+	})
+	fault("G5: a worker stopped for so long that it is taken for dead", func(t *testing.T) {
+		w2.signal(syscall.SIGSTOP)
+		took := eventually(t, "its death", func() bool { return m.state(ids[1]) == ernicv1.NodeState_NODE_STATE_DEAD })
+		t.Logf("dead after %s", took)
+		w2.signal(syscall.SIGCONT)
+	})
+	fault("S4: a thousand silent connections and garbage on every port", func(t *testing.T) {
+		m.storm(t)
+	})
+	fault("G4: a worker killed and started again", func(t *testing.T) {
+		w2.kill()
+		begin := time.Now()
+		w2.start()
+		eventually(t, "its address", func() bool {
+			c := m.claims(w2.addr)
+			active := slices.IndexFunc(c, func(c claim) bool { return c.state == ernicv1.ClaimState_CLAIM_STATE_ACTIVE })
+			if slices.ContainsFunc(c, func(c claim) bool { return c.state == ernicv1.ClaimState_CLAIM_STATE_CONFLICT }) {
+				t.Fatalf("its old claim is in the way of its new one: %v", c)
+			}
+			if active < 0 || c[active].node == ids[1] {
+				return false
+			}
+			ids[1] = c[active].node
+			return true
+		})
+		t.Logf("its address resolves again %s after the start of the process", time.Since(begin))
+		w2.boot()
+		p = connect(t, w1, w2, enduring)
+	})
+}
+
+// ids returns the node ids of the workers.
+func (m *mesh) ids() []uint32 {
+	ids := make([]uint32, len(m.workers))
+	for id, n := range m.nodes() {
+		for i, w := range m.workers {
+			if n.GetName() == w.host.name {
+				ids[i] = id
+			}
+		}
+	}
+	return ids
+}
+
+// settledDescriptors counts descriptors when their number no longer changes.
+func (m *mesh) settledDescriptors() map[*process]int {
+	m.t.Helper()
+	var last map[*process]int
+	eventually(m.t, "a standstill of descriptors", func() bool {
+		now := m.descriptors()
+		same := len(now) == len(last)
+		for p, n := range now {
+			same = same && last[p] == n
+		}
+		last = now
+		time.Sleep(100 * time.Millisecond)
+		return same
+	})
+	return last
+}
+
+// storm opens silent connections and sends garbage, and registers a worker in the middle of it.
+func (m *mesh) storm(t *testing.T) {
+	w1 := m.workers[0]
+	ports := []struct {
+		host    *host
+		address string
+	}{
+		{m.head, net.JoinHostPort(m.head.addr, managerPort)},
+		{w1.host, net.JoinHostPort(w1.host.addr, fabricPort)},
+		{m.head, net.JoinHostPort(m.head.addr, gossipPort)},
+		{w1.host, net.JoinHostPort(w1.host.addr, gossipPort)},
+	}
+	garbage := [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n"), bytes.Repeat([]byte{0xff, 0, 7}, 2000), {0x16, 0x03, 0x01, 0xff, 0xff}}
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for i := range 1000 {
+		port := ports[i%2] // the manager and the fabric; gossip gets garbage only
+		c, err := port.host.dial(ctx, port.address)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		conns = append(conns, c)
+	}
+	for _, port := range ports {
+		for _, g := range garbage {
+			c, err := port.host.dial(ctx, port.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conns = append(conns, c)
+			if _, err := c.Write(g); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+				t.Fatal(err)
+			}
+		}
+	}
+	// Real ones are served all the same: a request, and a new link between the guests.
+	begin := time.Now()
+	if len(m.nodes()) != 3 {
+		t.Error("the manager does not answer")
+	}
+	t.Logf("the manager answers after %s with %d connections open", time.Since(begin), len(conns))
+	begin = time.Now()
+	q := connect(t, m.workers[0], m.workers[1], enduring)
+	q.exchange(2)
+	q.close()
+	t.Logf("a new connection of the guests works after %s", time.Since(begin))
+	if strings.Contains(m.manager.log.String()+w1.log.String(), "panic") {
+		t.Error("a process panicked")
+	}
+}

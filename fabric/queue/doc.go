@@ -8,10 +8,15 @@
 // at most one quantum of bytes at a visit. A flow that sends in bulk therefore
 // delays a frame of another group by one quantum, not by all it has queued.
 //
+// Groups that hold little, acknowledgements and single small messages, go
+// before those that hold much: with many bulk flows a round of quanta takes
+// longer than the peer of an acknowledgement may want to wait. A heavy group
+// has its turn after 64 KiB of light ones at the latest.
+//
 //	             +-- group 0 --> [f][f]                 \
 //	Push(f) -----+-- group 1 -->                         >-- Pop, round robin
 //	 by f.Flow   +-- group 2 --> [f][f][f][f][f]        /
-//	             +-- ...
+//	             +-- ...                                    light ones first
 //
 // Room is counted in bytes with a fixed surcharge per frame, so that the bound
 // holds for small frames too. Three limits apply:

@@ -15,6 +15,13 @@ const Surcharge = 256
 // maxCost is the cost of the largest frame.
 const maxCost = fabric.MaxHeader + fabric.MaxChunk + Surcharge
 
+// lightBytes is what a group may hold and still be light.
+const lightBytes = 4 << 10
+
+// lightShare is how many bytes of light groups pass before a heavy one has its
+// turn.
+const lightShare = 64 << 10
+
 // keepNodes bounds the unused nodes a queue keeps for reuse.
 const keepNodes = 4096
 
@@ -84,11 +91,14 @@ type Queue struct {
 	limits Limits
 	groups [fabric.Groups]group
 
-	active  set // groups with something in them
-	starved set // groups whose Push returned Starved since
+	light, heavy set // groups with something in them
+	starved      set // groups whose Push returned Starved since
 
-	current uint8 // group Pop is visiting
-	credit  int   // what is left of its quantum
+	current     uint8 // group Pop is visiting
+	credit      int   // what is left of its quantum
+	lastLight   uint8 // group of either kind that was visited last
+	lastHeavy   uint8
+	lightPassed int // bytes of light groups since the last visit to a heavy one
 
 	reliable, lossy int // bytes, by kind of class
 	frames, bytes   int // without surcharge
@@ -136,12 +146,12 @@ func (q *Queue) append(g uint8, f *fabric.Frame, c int) {
 	grp := &q.groups[g]
 	if grp.tail == nil {
 		grp.head = n
-		q.active.add(g)
 	} else {
 		grp.tail.next = n
 	}
 	grp.tail = n
 	grp.bytes += c
+	q.sort(g)
 	q.frames++
 	q.bytes += f.Size()
 	if f.Class.Lossy() {
@@ -156,9 +166,8 @@ func (q *Queue) Pop(f *fabric.Frame, limit int) bool {
 	if q.frames == 0 {
 		return false
 	}
-	if q.credit <= 0 || !q.active.has(q.current) {
-		q.current = q.active.after(q.current)
-		q.credit = q.limits.Quantum
+	if q.credit <= 0 || q.groups[q.current].head == nil {
+		q.visit()
 	}
 	grp := &q.groups[q.current]
 	n := grp.head
@@ -171,9 +180,9 @@ func (q *Queue) Pop(f *fabric.Frame, limit int) bool {
 	grp.head = n.next
 	if grp.head == nil {
 		grp.tail = nil
-		q.active.remove(q.current)
 	}
 	grp.bytes -= c
+	q.sort(q.current)
 	q.frames--
 	q.bytes -= f.Size()
 	if f.Class.Lossy() {
@@ -188,6 +197,37 @@ func (q *Queue) Pop(f *fabric.Frame, limit int) bool {
 		q.nfree++
 	}
 	return true
+}
+
+// visit chooses the next group. There must be one.
+func (q *Queue) visit() {
+	if !q.light.empty() && (q.heavy.empty() || q.lightPassed < lightShare) {
+		q.current = q.light.after(q.lastLight)
+		q.lastLight = q.current
+		q.credit = min(q.groups[q.current].bytes, q.limits.Quantum)
+		q.lightPassed += q.credit
+		return
+	}
+	q.credit = q.limits.Quantum
+	q.current = q.heavy.after(q.lastHeavy)
+	q.lastHeavy = q.current
+	q.lightPassed = 0
+}
+
+// sort puts a group where it belongs after what it holds has changed.
+func (q *Queue) sort(g uint8) {
+	grp := &q.groups[g]
+	switch {
+	case grp.head == nil:
+		q.light.remove(g)
+		q.heavy.remove(g)
+	case grp.bytes <= lightBytes:
+		q.heavy.remove(g)
+		q.light.add(g)
+	default:
+		q.light.remove(g)
+		q.heavy.add(g)
+	}
 }
 
 // TakeRoom writes the starved groups that have room again into room, forgets

@@ -93,7 +93,7 @@ func TestPop_KeepsOrderWithinAFlowAndLosesNothing(t *testing.T) {
 	for q.Len() > 0 {
 		pop()
 	}
-	if pushed != popped || q.Bytes() != 0 || q.reliable != 0 || q.lossy != 0 || !q.active.empty() {
+	if pushed != popped || q.Bytes() != 0 || q.reliable != 0 || q.lossy != 0 || !q.light.empty() || !q.heavy.empty() {
 		t.Fatalf("pushed %d, popped %d, left %d bytes, %d reliable, %d lossy", pushed, popped, q.Bytes(), q.reliable, q.lossy)
 	}
 	if refused == 0 {
@@ -101,7 +101,7 @@ func TestPop_KeepsOrderWithinAFlowAndLosesNothing(t *testing.T) {
 	}
 }
 
-func TestPop_DelaysAQuietFlowByOneChunkOfEachBulkFlow(t *testing.T) {
+func TestPop_DelaysAQuietFlowByOneChunk(t *testing.T) {
 	q := New(limits(t, Limits{Reliable: 64 << 20}))
 	flows := flowsOfDifferentGroups(4)
 	chunk := make([]byte, fabric.MaxChunk)
@@ -120,11 +120,49 @@ func TestPop_DelaysAQuietFlowByOneChunkOfEachBulkFlow(t *testing.T) {
 	for i := 1; ; i++ {
 		q.Pop(&f, fabric.MaxChunk)
 		if f.Flow == flows[3] {
-			if i > 4 {
+			if i > 2 {
 				t.Fatalf("the quiet flow waited for %d chunks", i-1)
 			}
 			return
 		}
+	}
+}
+
+// Acknowledgements of many flows go first, but bulk goes on.
+func TestPop_LightFlowsDoNotStopBulk(t *testing.T) {
+	q := New(limits(t, Limits{}))
+	flows := flowsOfDifferentGroups(100)
+	chunk := make([]byte, fabric.MaxChunk)
+	push := func(flow uint32, n int) {
+		if q.Push(&fabric.Frame{Flow: flow, Header: chunk[:96], Payload: chunk[:n]}) != Queued {
+			t.Fatalf("no room for flow %d", flow)
+		}
+	}
+	for range 3 {
+		push(flows[0], fabric.MaxChunk)
+	}
+	for _, flow := range flows[1:] {
+		push(flow, 64)
+	}
+	light, since := 0, 0
+	var f fabric.Frame
+	for range 5000 {
+		if !q.Pop(&f, fabric.MaxChunk) {
+			t.Fatal("nothing to take")
+		}
+		if f.Flow == flows[0] {
+			if light == 0 {
+				t.Fatal("bulk went before light flows")
+			}
+			since = 0
+			push(flows[0], fabric.MaxChunk)
+			continue
+		}
+		light++
+		if since += cost(&f); since > lightShare+lightBytes {
+			t.Fatalf("%d bytes of light flows since the last bulk frame", since)
+		}
+		push(f.Flow, 64)
 	}
 }
 

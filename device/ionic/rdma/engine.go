@@ -29,6 +29,7 @@ type Engine struct {
 
 	stats  stats
 	parked parking
+	share  qp.Share
 }
 
 // New returns an engine without guest memory: commands fail until Attach.

@@ -32,6 +32,7 @@ type queuePair struct {
 	path atomic.Pointer[path]
 
 	parked queuePairLink // guarded by Engine.parked
+	held   atomic.Int64  // packets that the link has not released
 
 	// counters are written under the core's lock, read by anybody.
 	counters [qp.NumCounters]atomic.Uint64
@@ -45,6 +46,9 @@ type path struct {
 
 // Run does the work that is due.
 func (q *queuePair) Run(now time.Time) (more bool) { return q.core.Step(now) }
+
+// pending reports whether the link holds packets of the QP.
+func (q *queuePair) pending() bool { return q.held.Load() > 0 }
 
 // mrRights are the QP flags that remote access needs. The core checks the
 // QP's own rights itself, before it asks for memory.
@@ -88,7 +92,7 @@ func (l *lif) adminCreateQP(b []byte) error {
 		q.free()
 		return abi.Refuse(abi.AdminBadAttr, "create QP %d: receive queue: %v", c.ID, err)
 	}
-	q.core = qp.New(qp.Config{Number: c.ID, Type: q.typ}, q)
+	q.core = qp.New(qp.Config{Number: c.ID, Type: q.typ, Share: &l.engine.share, Pending: q.pending}, q)
 	q.actor.Init(l.engine.sched, q, c.ID>>udmaShift^c.ID, c.ID == abi.GSI)
 	q.sendCQ.Use()
 	q.recvCQ.Use()

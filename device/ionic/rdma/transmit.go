@@ -52,6 +52,9 @@ func (p *parking) clear() { p.take(nil, func(*queuePair) {}) }
 // Transmit implements qp.Env.
 func (q *queuePair) Transmit(dst *packet.Address, p *packet.Packet) qp.Verdict {
 	e := q.lif.engine
+	if p.Op.IsRequest() {
+		p.Tally(&q.held)
+	}
 	v := e.config.Link.Transmit(dst, p)
 	if v != qp.Full {
 		return v

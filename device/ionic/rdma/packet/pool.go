@@ -2,7 +2,10 @@
 
 package packet
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Payload size classes. Small messages must not pin a chunk each.
 var classes = [...]int{512, 4 << 10, 32 << 10, MaxPayload}
@@ -55,8 +58,20 @@ func Wrap(payload []byte, owner Releaser) *Packet {
 	return p
 }
 
+// Tally adds one to n until the packet is released. Calls after the first do
+// nothing.
+func (p *Packet) Tally(n *atomic.Int64) {
+	if p.tally == nil {
+		p.tally = n
+		n.Add(1)
+	}
+}
+
 // Release ends the packet's life. It must be called exactly once.
 func (p *Packet) Release() {
+	if p.tally != nil {
+		p.tally.Add(-1)
+	}
 	if p.owner != nil {
 		p.owner.Release()
 	} else if p.class >= 0 {

@@ -44,7 +44,7 @@ func (q *QP) build(m *message, off, n, count uint64) (*packet.Packet, Status) {
 		if m.Solicited {
 			h.Flags |= packet.Solicited
 		}
-	} else if r.probing || r.next+count-r.lastAck >= ackEvery>>q.shift {
+	} else if q.asks(count) {
 		h.Flags |= packet.AckRequest
 	}
 	if q.typ == UC {

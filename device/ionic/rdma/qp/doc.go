@@ -69,6 +69,11 @@
 //	  +---- | RNR WAIT |   rnr retries > rnr_retry (7: never): RNR_RETRY_EXCEEDED
 //	 timer  +----------+   both go back to 0 when unacked moves
 //
+// The window is 2 MiB, less when many QPs of a device are busy (Share): what
+// only waits in queues would outlast the timers. A timer that fires late, or
+// while the link has not sent what it holds (Config.Pending), starts anew and
+// costs no retry: not the peer was silent, this process had no CPU.
+//
 // Completions are strictly in order of the ring. A message that cannot be sent
 // (a bad key, a malformed WQE) fails only when all before it have succeeded.
 // Local operations run when their turn to be sent has come; LOCAL_INV waits

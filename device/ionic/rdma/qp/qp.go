@@ -16,6 +16,10 @@ const gsiNumber = 1
 type Config struct {
 	Number uint32 // 24 bits
 	Type   Type
+	Share  *Share // of the device; nil: the QP has a whole window for itself
+	// Pending reports whether the link still holds packets that the QP gave it.
+	// It is called with the QP's lock held and must not block. Nil: unknown.
+	Pending func() bool
 }
 
 // QP is one queue pair: a requester that turns send work into packets and a
@@ -25,6 +29,9 @@ type QP struct {
 	num uint32
 	typ Type
 	env Env
+
+	share   *Share
+	pending func() bool
 
 	in inbox // has a lock of its own
 
@@ -45,6 +52,8 @@ type QP struct {
 	now    time.Time // of the Step that runs
 	wakeAt time.Time // the wake-up that is asked for, zero when none is
 	tx, rx traffic
+
+	sharing bool // share counts this QP
 }
 
 // traffic is what a Step moved; it is counted once at the end of it.
@@ -52,7 +61,7 @@ type traffic struct{ bytes, messages uint64 }
 
 // New makes a QP in state RESET.
 func New(c Config, env Env) *QP {
-	q := &QP{num: c.Number & packet.QPNMask, typ: c.Type, env: env}
+	q := &QP{num: c.Number & packet.QPNMask, typ: c.Type, env: env, share: c.Share, pending: c.Pending}
 	q.in.limit = inboxBytes
 	if c.Type == UC {
 		q.in.limit = inboxBytesUnreliable
@@ -120,6 +129,7 @@ func (q *QP) clear() {
 func (q *QP) halt(keep *packet.Packet) {
 	q.req.halt()
 	q.resp.halt(keep)
+	q.noteShare()
 	if !q.wakeAt.IsZero() {
 		q.wakeAt = time.Time{}
 		q.env.Wake(q.wakeAt)

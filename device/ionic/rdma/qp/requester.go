@@ -14,14 +14,14 @@ import (
 const (
 	chunk      = packet.MaxPayload
 	readPiece  = 2 * chunk
-	window     = 2 << 20    // bytes under way, counted in whole path MTUs
-	ackEvery   = window / 4 // a long message asks for an acknowledgement this often
 	maxMessage = 1 << 31
 	// What has no acknowledgements waits this long for a full link before it
 	// drops. A datagram holds up those for other destinations; a UC message
 	// does not, and is often larger than what the link holds.
 	datagramPatience   = 20 * time.Millisecond
 	unreliablePatience = 250 * time.Millisecond
+	// A link that holds a packet this long is as good as dead.
+	pendingPatience = 2 * time.Second
 )
 
 // requester is the sending half.
@@ -34,7 +34,7 @@ type requester struct {
 	next    uint64 // PSN of the next packet
 	high    uint64 // one beyond the highest PSN ever sent
 	planned uint64 // one beyond the last PSN of the messages in the ring
-	lastAck uint64 // one beyond the last PSN that asked for an acknowledgement
+	lastAck uint64 // one beyond the last PSN that asked for an acknowledgement or an answer
 
 	reads    int     // READs and atomics begun and not complete
 	original [8]byte // scratch for the answer of an atomic
@@ -49,6 +49,7 @@ type requester struct {
 	probing    bool      // after a timeout: one packet at a time until the peer answers
 	deadline   time.Time // of the acknowledgement timer, zero when it does not run
 	rnrUntil   time.Time // nothing is sent before
+	moved      time.Time // when unacked moved, or the first packet beyond it left
 }
 
 // start sets the PSN of the first packet.
@@ -235,7 +236,7 @@ func (q *QP) admits(m *message, count uint64) bool {
 	if q.typ != RC || r.next == r.unacked {
 		return true
 	}
-	return !r.probing && r.next-r.unacked+count <= window>>q.shift
+	return !r.probing && q.fitsWindow(count)
 }
 
 // sendChunk sends the next packet of a message. It returns false when nothing
@@ -321,9 +322,12 @@ func (q *QP) sent(m *message, count uint64, flags packet.Flags) {
 	if r.deadline.IsZero() {
 		q.startTimer()
 	}
+	if r.next == r.unacked && r.high == r.unacked {
+		r.moved = q.now
+	}
 	r.next += count
 	r.high = max(r.high, r.next)
-	if flags&packet.AckRequest != 0 {
+	if flags&packet.AckRequest != 0 || m.Op.answered() {
 		r.lastAck = r.next
 	}
 }

@@ -45,8 +45,13 @@ func (q *QP) expire() {
 	if r.deadline.IsZero() || r.deadline.After(q.now) {
 		return
 	}
+	late := q.now.Sub(r.deadline)
 	r.deadline = time.Time{}
 	if r.unacked == r.high {
+		return
+	}
+	if q.excused(late) {
+		q.startTimer()
 		return
 	}
 	q.env.Count(ReqAckTimeout, 1)
@@ -54,6 +59,18 @@ func (q *QP) expire() {
 	if q.retry() {
 		r.probing = true
 	}
+}
+
+// excused reports whether an acknowledgement timer that ran out, late by so
+// much, says nothing about the peer. Two things are no fault of the network and
+// must not use up the guest's retries: this process had no CPU, and the answer
+// may wait unread in a socket; or the link has not sent our packets yet.
+func (q *QP) excused(late time.Duration) bool {
+	r := &q.req
+	if late > AckTimeout(q.attr.Timeout)/2 {
+		return true
+	}
+	return q.pending != nil && q.pending() && q.now.Sub(r.moved) < pendingPatience
 }
 
 // gap acts on the news that a packet or an answer was lost.

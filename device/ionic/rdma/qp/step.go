@@ -63,6 +63,7 @@ func (q *QP) Step(now time.Time) (more bool) {
 		}
 		more, left = false, false
 	}
+	q.noteShare()
 	q.arm()
 	q.report()
 	return more || left && !held

@@ -55,7 +55,8 @@ func newPeer(l *Link, node directory.Node) *peer {
 		kick: make(chan struct{}, 1), nudge: make(chan struct{}, 1),
 	}
 	p.ctx, p.stop = context.WithCancel(l.ctx)
-	p.makeLanes(l.opts.Lanes)
+	lanes := p.makeLanes(l.opts.Lanes)
+	p.lanes.Store(&lanes)
 	if p.dials() {
 		p.epoch = newEpoch()
 	}
@@ -70,7 +71,6 @@ func (p *peer) makeLanes(n int) []*lane {
 	for i := range lanes {
 		lanes[i] = newLane(p, i)
 	}
-	p.lanes.Store(&lanes)
 	return lanes
 }
 
@@ -114,14 +114,17 @@ func (p *peer) setLanes(n int) error {
 	case p.up > 0:
 		return fmt.Errorf("the link has %d lanes, not %d", len(old), n)
 	}
-	for _, ln := range old {
-		ln.mu.Lock()
-	}
+	// Nobody sees a new lane before all that waits has moved: what is sent from
+	// then on comes after it.
 	lanes := p.makeLanes(n)
 	for _, ln := range old {
+		ln.mu.Lock()
 		ln.queue.MoveTo(func(g uint8) *queue.Queue { return lanes[int(g)%n].queue })
 		ln.moved = true
 		p.base.Add(&ln.stats)
+	}
+	p.lanes.Store(&lanes)
+	for _, ln := range old {
 		ln.mu.Unlock()
 	}
 	return nil

@@ -159,10 +159,14 @@ func (b *bed) seen(k EventKind) []Event {
 	return es
 }
 
+// patience bounds every wait for something that must happen; a busy machine
+// takes its time.
+const patience = time.Minute
+
 // await waits until ok holds.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("still waiting for: %s", what)
 		}
@@ -177,6 +181,22 @@ func to(l *Link, node uint32) fabric.PeerStats {
 		}
 	}
 	return fabric.PeerStats{}
+}
+
+// counted waits until the counters of a link to one peer satisfy ok: frames are
+// counted when the message they are part of is done with, a moment after they
+// went to the receiver or out.
+func counted(t testing.TB, l *Link, node uint32, ok func(s *fabric.PeerStats) bool) {
+	t.Helper()
+	var s fabric.PeerStats
+	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		if s = to(l, node); ok(&s) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("stats %+v", s)
+		}
+	}
 }
 
 // say sends one small frame.
@@ -203,7 +223,7 @@ func expect(t testing.TB, c chan string, want string) {
 		if got != want {
 			t.Fatalf("%q arrived where %q was due", got, want)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("%q did not arrive", want)
 	}
 }

@@ -89,7 +89,7 @@ func start(t *testing.T, args ...string) *process {
 	case p.address = <-listening:
 	case <-p.closed:
 		t.Fatalf("the manager ended:\n%s", p.text())
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("the manager does not listen:\n%s", p.text())
 	}
 	return p
@@ -146,7 +146,7 @@ func acknowledged(s *session.Session) (n int) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for range 4000 {
+	for range 12000 {
 		if ok() {
 			return
 		}
@@ -317,7 +317,7 @@ func TestS1_OnlyLoopbackIsServedInTheClear(t *testing.T) {
 func run2(t *testing.T, args ...string) (status int, stderr string) {
 	t.Helper()
 	var errs bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	root := command()
 	root.SetOut(&errs)

@@ -65,7 +65,7 @@ func (m *mesh) countingWorker(name string, told bool) (id, address string) {
 	})
 	select {
 	case <-registered:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		m.t.Fatal("the worker is not registered")
 	}
 	n, _ := s.NodeID()
@@ -80,7 +80,7 @@ func TestStats_OfANodeAndOfAnAddress(t *testing.T) {
 	// The manager hears of the address with the first heartbeat.
 	var status int
 	var out, errs string
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if status, out, errs = ernictl(t, "--manager", m.address, "stats", id, "--qps", "1"); status == cli.ExitOK {
 			break
 		}

@@ -30,7 +30,7 @@ func watch(t *testing.T, p netport.Port) *watched {
 // until waits for a word; others may come before it.
 func (w *watched) until(want string) {
 	w.t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		select {
 		case got := <-w.said:

@@ -85,7 +85,7 @@ func exchange(t *testing.T, p netport.Port, q int) {
 			}
 		}
 	}()
-	limit := time.After(5 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		lastErr := p.Send(q, arp())
 		select {
@@ -96,7 +96,7 @@ func exchange(t *testing.T, p netport.Port, q int) {
 			return
 		case <-time.After(50 * time.Millisecond):
 		case <-limit:
-			t.Fatalf("no ARP reply within 5 s, the last send: %v", lastErr)
+			t.Fatalf("no ARP reply, the last send: %v", lastErr)
 		}
 	}
 }

@@ -99,7 +99,8 @@ func newHost(t *testing.T, p profile.Profile) *host {
 // boot starts a guest on the host's socket and probes the driver.
 func (h *host) boot(t *testing.T, o driver.Options) (*vfioclient.Client, *driver.Device) {
 	t.Helper()
-	c, err := vfioclient.Dial(t.Context(), h.path, vfioclient.Options{})
+	o.Slack = int(patience / vfioclient.DefaultTimeout)
+	c, err := vfioclient.Dial(t.Context(), h.path, vfioclient.Options{Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +124,9 @@ func (h *host) boot(t *testing.T, o driver.Options) (*vfioclient.Client, *driver
 	})
 	return c, d
 }
+
+// patience bounds every wait for something that must happen.
+const patience = time.Minute
 
 // statsInterval is how often the statistics blocks are written.
 const statsInterval = 10 * time.Millisecond
@@ -194,17 +198,17 @@ func TestFramesPassBothWays(t *testing.T) {
 			if want := frame(d.MAC(), peerMAC, 60+i%1400, i); !bytes.Equal(p.Data, want) {
 				t.Fatalf("frame %d arrived as %d bytes, want %d", i, len(p.Data), len(want))
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("frame %d did not arrive", i)
 		}
 	}
 	for q := range 2 {
-		if err := d.FlushTransmit(q, 5*time.Second); err != nil {
+		if err := d.FlushTransmit(q, patience); err != nil {
 			t.Error(err)
 		}
 	}
 	// The statistics block follows.
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for d.Stat(136) < n || d.Stat(8) < n {
 		if time.Now().After(deadline) {
 			t.Fatalf("statistics: %d frames out, %d in", d.Stat(136), d.Stat(8))
@@ -270,7 +274,7 @@ func TestLinkFlapKeepsTheQueues(t *testing.T) {
 			if !bytes.Equal(p.Data, f) {
 				t.Fatalf("flap %d: frame arrived as % x", i, p.Data[:20])
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("flap %d: frame did not arrive", i)
 		}
 	}
@@ -281,7 +285,7 @@ func TestLinkFlapKeepsTheQueues(t *testing.T) {
 
 func awaitLink(t *testing.T, d *driver.Device, up bool) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for d.LinkUp() != up {
 		if time.Now().After(deadline) {
 			t.Fatalf("link is not up=%v", up)
@@ -312,7 +316,7 @@ func TestDeathOfTheGuestLeavesItsMemoryAlone(t *testing.T) {
 	c.Drop()
 	select {
 	case <-gone:
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Fatal("the device was not told that its guest is gone")
 	}
 	before := bytes.Clone(ram.Bytes(0, watched))
@@ -338,7 +342,7 @@ func TestDeathOfTheGuestLeavesItsMemoryAlone(t *testing.T) {
 func (h *host) flood(n int) {
 	h.t.Helper()
 	f := frame(stationMAC[:], peerMAC, 200, n)
-	for end := time.Now().Add(time.Minute); n > 0; {
+	for end := time.Now().Add(patience); n > 0; {
 		switch err := h.wire.Send(0, f); {
 		case err == nil:
 			n--

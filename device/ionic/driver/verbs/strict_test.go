@@ -72,7 +72,7 @@ func openDevice(t testing.TB) *Device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := driver.Probe(c, pci, driver.Options{Slack: 5})
+	n, err := driver.Probe(c, pci, driver.Options{Slack: 12})
 	if err != nil {
 		t.Fatal(err)
 	}

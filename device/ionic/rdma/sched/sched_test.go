@@ -226,7 +226,7 @@ func TestSchedule_NoCauseIsLost(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for i := range seen {
 		for seen[i].Load() != posted[i].Load() {
 			if time.Now().After(deadline) {

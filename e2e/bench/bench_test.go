@@ -67,7 +67,7 @@ func TestCPUTimeGrowsWithWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for x := 0; ; x++ {
 		if x%1e6 != 0 {
 			continue
@@ -76,7 +76,7 @@ func TestCPUTimeGrowsWithWork(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("no CPU time was counted in 10 s of work")
+			t.Fatal("no CPU time was counted in a minute of work")
 		}
 	}
 }

@@ -22,10 +22,10 @@ import (
 )
 
 // patience bounds every wait for something that must happen soon.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // slack multiplies the driver's timeouts: the tests run beside others.
-const slack = 5
+const slack = 12
 
 // node is a worker with its socket.
 type node struct {
@@ -318,7 +318,7 @@ func (e *end) counter(name string) uint64 {
 	return v
 }
 
-// awaitCounter waits until a hardware counter has gone up by one since before.
+// awaitCounter waits until a hardware counter is above before.
 func (e *end) awaitCounter(name string, before uint64) {
 	e.t.Helper()
 	deadline := time.Now().Add(patience)

@@ -93,7 +93,7 @@ func virtioSerial(t *testing.T) (socket string, off <-chan struct{}) {
 
 func dial(t *testing.T, socket string) *guest.Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := guest.Dial(ctx, socket)
 	if err != nil {
@@ -130,7 +130,7 @@ func TestCommandsRunOverOneLine(t *testing.T) {
 func TestCommandThatReadsNoInputDoesNotHoldTheLine(t *testing.T) {
 	socket, _ := virtioSerial(t)
 	c := dial(t, socket)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	in := bytes.NewReader(make([]byte, 20<<20))
 	if _, err := c.Run(ctx, guest.Cmd{Argv: []string{"true"}, Stdin: in}); err != nil {
@@ -208,7 +208,7 @@ func TestAgentSkipsWhatIsNoFrame(t *testing.T) {
 	}
 	select {
 	case <-off:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the agent does not power off")
 	}
 }
@@ -266,7 +266,7 @@ func TestKernelWords(t *testing.T) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain for %s", what)
 		}

@@ -152,6 +152,11 @@ func (p *process) stop() error {
 
 func boot(ctx context.Context, n int, socket string) (*end, error) {
 	g, err := guest.Boot(ctx, socket, guest.Options{Memory: guestMemory})
+	// A worker may lose the CPU between making the socket and listening on it.
+	for tries := 0; errors.Is(err, syscall.ECONNREFUSED) && tries < 100; tries++ {
+		time.Sleep(10 * time.Millisecond)
+		g, err = guest.Boot(ctx, socket, guest.Options{Memory: guestMemory})
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func startMesh(t *testing.T) *mesh {
 	}
 	server, err := manager.New(manager.Config{
 		Log: zerolog.Nop(), Name: "head", Address: l.Addr().String(), Version: "v-manager",
-		Core: core.Config{HealthInterval: 100 * time.Millisecond},
+		Core: core.Config{HealthInterval: time.Second},
 	})
 	if err != nil {
 		t.Fatal(err)

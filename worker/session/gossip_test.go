@@ -74,7 +74,11 @@ func (v *village) worker(n byte) *villager {
 	v.t.Helper()
 	w := &villager{cable: v.manager.Cable()}
 	instance := [16]byte{n}
-	w.pool = startPool(v.t, instance, func(p *gossip.Pool) { w.Heard(p.Records(), p.Gone()) })
+	built := make(chan struct{})
+	w.pool = startPool(v.t, instance, func(p *gossip.Pool) {
+		<-built
+		w.Heard(p.Records(), p.Gone())
+	})
 	var err error
 	w.Session, err = session.New(session.Config{
 		Manager: managertest.Addr, Dial: w.cable.DialOptions(), Name: fmt.Sprint("w", n), Addr: fmt.Sprintf("h%d:7000", n),
@@ -90,6 +94,7 @@ func (v *village) worker(n byte) *villager {
 	if err != nil {
 		v.t.Fatal(err)
 	}
+	close(built)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

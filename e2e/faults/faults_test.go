@@ -92,6 +92,17 @@ func TestFaults(t *testing.T) {
 		w2.host.plug()
 		p.finish()
 	})
+	fault("H8: everybody cut off from everybody for longer than three intervals", func(t *testing.T) {
+		for _, h := range m.net.hosts {
+			h.mute()
+		}
+		p.start()
+		time.Sleep(8 * healthInterval)
+		for _, h := range m.net.hosts {
+			h.unmute()
+		}
+		p.finish()
+	})
 	fault("G5: a host that falls silent and comes back", func(t *testing.T) {
 		w1.host.mute()
 		p.start()

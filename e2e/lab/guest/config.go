@@ -195,7 +195,7 @@ func (c Config) machine(words string) *command {
 	} else {
 		q.add("-accel", "tcg,thread=multi", "-cpu", "max")
 		kernel = c.Artifacts.Unpacked
-		words = emulationWords + " " + words
+		words = fmt.Sprintf("%s tsc_early_khz=%d %s", emulationWords, tscKHz(), words)
 	}
 	q.add("-kernel", q.inside(kernel), "-initrd", q.inside(c.Artifacts.Initramfs), "-append",
 		strings.TrimSpace(kernelWords+" "+words+" "+c.Append))

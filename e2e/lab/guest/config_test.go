@@ -4,9 +4,11 @@ package guest
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ernic-dev/ernic/e2e/lab/image"
 )
@@ -151,5 +153,16 @@ func TestCommandSaysWhatItRuns(t *testing.T) {
 	err := &ExitError{Cmd: c, Result: Result{Code: 3, Stdout: strings.Repeat("line\n", 100), Stderr: "bad\n"}}
 	if s := err.Error(); !strings.Contains(s, "exit status 3") || !strings.Contains(s, "stderr:\nbad") || strings.Count(s, "line\n") > 41 {
 		t.Errorf("got %q", s)
+	}
+}
+
+func TestTSC_IsMeasuredTheSameTwice(t *testing.T) {
+	a, b := measureTSC(20*time.Millisecond), measureTSC(20*time.Millisecond)
+	if a == 0 || max(a, b)-min(a, b) > a/500 {
+		t.Errorf("measured %d kHz and %d kHz", a, b)
+	}
+	words := strings.Join(option(commandLine(t, testConfig()), "-append"), " ")
+	if !strings.Contains(words, fmt.Sprintf(" tsc_early_khz=%d ", tscKHz())) {
+		t.Errorf("an emulated guest is told %q", words)
 	}
 }

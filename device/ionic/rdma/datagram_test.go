@@ -323,6 +323,6 @@ func TestDatagram_BadReceiveBuffer(t *testing.T) {
 		pb.postRecv(3, sge{dst, 4096, 0x777700})
 		pa.postSend(pa.sendTo(30, pb.id, qkey, sge{src, 8, skey}))
 		a.expect(pa.scq, npgCQE(0, pa.id))
-		b.expect(pb.rcq, recvErr(3, pb.id, qp.LocalProtErr), npgErr(0, pb.id, qp.Flushed), recvErr(0, pb.id, qp.Flushed))
+		b.expect(pb.rcq, recvErr(3, pb.id, qp.LocalProtErr), recvErr(0, pb.id, qp.Flushed), npgErr(0, pb.id, qp.Flushed))
 	})
 }

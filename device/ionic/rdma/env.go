@@ -59,10 +59,14 @@ func (q *queuePair) CompleteNPG(index uint16, st qp.Status, _ bool) {
 }
 
 func (q *queuePair) completeSend(c *abi.CQE, st qp.Status) {
-	if st != qp.OK {
-		c.Error, c.StatusLength = true, uint32(st)
+	if st == qp.OK {
+		q.sendCQ.Post(c, false)
+		return
 	}
-	q.sendCQ.Post(c, st != qp.OK)
+	c.Error, c.StatusLength = true, uint32(st)
+	flush := q.sendFlush()
+	q.sendCQ.PostFailed(c, &flush)
+	q.sendFlushed = true
 }
 
 // CompleteRecv implements qp.Env.
@@ -70,7 +74,9 @@ func (q *queuePair) CompleteRecv(r *qp.RecvCompletion) {
 	c := abi.CQE{Type: abi.CQERecv, QID: q.id, WQEID: r.ID}
 	if r.Status != qp.OK {
 		c.Error, c.StatusLength = true, uint32(r.Status)
-		q.recvCQ.Post(&c, true)
+		flush := q.recvFlush()
+		q.recvCQ.PostFailed(&c, &flush)
+		q.recvFlushed = true
 		return
 	}
 	c.StatusLength = r.Length
@@ -88,16 +94,31 @@ func (q *queuePair) CompleteRecv(r *qp.RecvCompletion) {
 	q.recvCQ.Post(&c, r.Solicited)
 }
 
-// FlushSend implements qp.Env.
+func (q *queuePair) sendFlush() abi.CQE {
+	return abi.CQE{Type: abi.CQESendNPG, QID: q.id, Error: true, StatusLength: abi.StatusFlushed}
+}
+
+func (q *queuePair) recvFlush() abi.CQE {
+	return abi.CQE{Type: abi.CQERecv, QID: q.id, Error: true, StatusLength: abi.StatusFlushed}
+}
+
+// FlushSend implements qp.Env. A failed request, which a flush always follows,
+// has brought it along.
 func (q *queuePair) FlushSend() {
-	c := abi.CQE{Type: abi.CQESendNPG, QID: q.id, Error: true, StatusLength: abi.StatusFlushed}
-	q.sendCQ.Post(&c, true)
+	if !q.sendFlushed {
+		c := q.sendFlush()
+		q.sendCQ.Post(&c, true)
+	}
+	q.sendFlushed = false
 }
 
 // FlushRecv implements qp.Env.
 func (q *queuePair) FlushRecv() {
-	c := abi.CQE{Type: abi.CQERecv, QID: q.id, Error: true, StatusLength: abi.StatusFlushed}
-	q.recvCQ.Post(&c, true)
+	if !q.recvFlushed {
+		c := q.recvFlush()
+		q.recvCQ.Post(&c, true)
+	}
+	q.recvFlushed = false
 }
 
 // Event implements qp.Env.

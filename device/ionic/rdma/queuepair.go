@@ -34,6 +34,10 @@ type queuePair struct {
 	parked queuePairLink // guarded by Engine.parked
 	held   atomic.Int64  // packets that the link has not released
 
+	// Whether the flush of a queue stands in its CQ already, until the core asks
+	// for it. Under the core's lock.
+	sendFlushed, recvFlushed bool
+
 	// counters are written under the core's lock, read by anybody.
 	counters [qp.NumCounters]atomic.Uint64
 }

@@ -135,6 +135,36 @@ func (q *Queue) Post(c *abi.CQE, urgent bool) bool {
 	return ok
 }
 
+// PostFailed writes the completion of a failed request and, behind it, the
+// flush of its queue. A consumer that sees the first finds the second there
+// too: libionic, asked for one completion at a time, forgets to flush unless
+// the CQ holds more than the failed one.
+func (q *Queue) PostFailed(c, flush *abi.CQE) {
+	q.mu.Lock()
+	q.postFailed(c, flush)
+	q.mu.Unlock()
+	q.look()
+}
+
+func (q *Queue) postFailed(c, flush *abi.CQE) {
+	if q.stopped || q.broken || q.held.len() > 0 || q.space() < 2 {
+		// A full ring may tear them apart; nothing more can be done.
+		if q.post(c, true) {
+			q.post(flush, true)
+		}
+		return
+	}
+	flush.Put(q.entry[:])
+	if !q.place(q.prod + 1) {
+		return
+	}
+	c.Put(q.entry[:])
+	if !q.place(q.prod) {
+		return
+	}
+	q.advance(2, true)
+}
+
 func (q *Queue) post(c *abi.CQE, urgent bool) bool {
 	if q.stopped {
 		return false
@@ -165,15 +195,25 @@ func (q *Queue) post(c *abi.CQE, urgent bool) bool {
 }
 
 // room reports whether the ring has a free slot.
-func (q *Queue) room() bool {
-	return (q.prod-uint64(q.cons.Load()))&q.mask < q.mask
+func (q *Queue) room() bool { return q.space() > 0 }
+
+// space is the number of free slots of the ring.
+func (q *Queue) space() uint64 { return q.mask - (q.prod-uint64(q.cons.Load()))&q.mask }
+
+// write puts q.entry into the ring, then the event.
+func (q *Queue) write(urgent bool) bool {
+	if !q.place(q.prod) {
+		return false
+	}
+	q.advance(1, urgent)
+	return true
 }
 
-// write puts q.entry into the ring: all but the last word, then the last word
-// with the colour, then the event.
-func (q *Queue) write(urgent bool) bool {
-	off := (q.prod & q.mask) * abi.CQELen
-	if q.prod&(q.mask+1) == 0 {
+// place puts q.entry into the slot of index: all but the last word, then the
+// last word with the colour.
+func (q *Queue) place(index uint64) bool {
+	off := (index & q.mask) * abi.CQELen
+	if index&(q.mask+1) == 0 {
 		q.entry[abi.CQELen-1] |= abi.CQEColor // of the odd laps, counted from one
 	}
 	err := q.Ring.WriteAt(q.Memory, q.entry[:abi.CQETail], off)
@@ -184,17 +224,20 @@ func (q *Queue) write(urgent bool) bool {
 	if err != nil {
 		q.lose(1)
 		q.fail()
-		return false
 	}
-	q.prod++
-	q.stats.Written++
+	return err == nil
+}
+
+// advance counts n entries that are in their slots, and notifies the guest.
+func (q *Queue) advance(n uint64, urgent bool) {
+	q.prod += n
+	q.stats.Written += n
 	if urgent {
 		q.urgent = q.prod
 	}
 	if q.armed&armAny != 0 || urgent && q.armed&armSolicited != 0 {
 		q.fire()
 	}
-	return true
 }
 
 // fire notifies the guest and disarms.

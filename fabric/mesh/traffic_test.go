@@ -345,11 +345,20 @@ func TestTraffic_LargeFramesAreNotCopied(t *testing.T) {
 		<-done
 	}
 	for _, size := range []int{fabric.MaxChunk, 64 << 10, 16<<10 - 100, 4096, 1025, 200} {
-		before := to(l2, 1)
-		run(size)
-		after := to(l2, 1)
-		if copies, messages := after.RxCopies-before.RxCopies, after.RxMessages-before.RxMessages; copies*4 > messages {
-			t.Errorf("%d bytes: %d of %d messages were copied", size, copies, messages)
+		// A receiver that falls behind makes gRPC cut messages where its window
+		// ends, and those are copied: one series without that must be there.
+		var copies, messages uint64
+		for range 10 {
+			before := to(l2, 1)
+			run(size)
+			after := to(l2, 1)
+			copies, messages = after.RxCopies-before.RxCopies, after.RxMessages-before.RxMessages
+			if copies*4 <= messages {
+				break
+			}
+		}
+		if copies*4 > messages {
+			t.Errorf("%d bytes: %d of %d messages were copied in the last of ten series", size, copies, messages)
 		}
 	}
 }

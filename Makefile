@@ -79,6 +79,10 @@ generate-check: generate ## fail when committed generated code is stale
 bench: build ## figures of the data path against plain TCP, from one run
 	go run ./e2e/bench --bin bin
 
+.PHONY: bench-ethernet
+bench-ethernet: build ## Ethernet between real guests, over the mesh and TAPs, against virtio-net, from one run
+	go run ./e2e/ethbench --bin bin
+
 FUZZTIME ?= 30s
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (default 30s each)

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ernic-dev/ernic/fabric/identity"
 	"github.com/ernic-dev/ernic/manager/core"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
-	"github.com/ernic-dev/ernic/security/identity"
 )
 
 // maxPage is the most claims in one answer.

@@ -5,8 +5,8 @@ package manager
 import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/ernic-dev/ernic/fabric/identity"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
-	"github.com/ernic-dev/ernic/security/identity"
 )
 
 // calls are the methods of a manager and who may call them. A method that is missing here is nobody's.

@@ -19,11 +19,11 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/ernic-dev/ernic/fabric/identity"
+	"github.com/ernic-dev/ernic/fabric/pki"
 	"github.com/ernic-dev/ernic/manager"
 	"github.com/ernic-dev/ernic/manager/core"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
-	"github.com/ernic-dev/ernic/security/identity"
-	"github.com/ernic-dev/ernic/security/pki"
 )
 
 // securedManager is a manager that serves protected connections only.

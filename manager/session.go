@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ernic-dev/ernic/fabric/identity"
 	"github.com/ernic-dev/ernic/manager/core"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
-	"github.com/ernic-dev/ernic/security/identity"
 )
 
 // outbox is how many answers a session holds for a worker that does not read them. Answers are small and follow from

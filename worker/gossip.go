@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ernic-dev/ernic/gossip"
+	"github.com/ernic-dev/ernic/fabric/gossip"
 	"github.com/ernic-dev/ernic/worker/session"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/ernic-dev/ernic/security/identity"
+	"github.com/ernic-dev/ernic/fabric/identity"
 	"github.com/ernic-dev/ernic/worker/session"
 )
 

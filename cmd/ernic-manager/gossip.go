@@ -7,7 +7,7 @@ import (
 	"net"
 	"sync/atomic"
 
-	"github.com/ernic-dev/ernic/gossip"
+	"github.com/ernic-dev/ernic/fabric/gossip"
 	"github.com/ernic-dev/ernic/manager"
 )
 

@@ -15,10 +15,10 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/ernic-dev/ernic/cmd/internal/cli"
+	"github.com/ernic-dev/ernic/fabric/identity"
 	"github.com/ernic-dev/ernic/manager"
 	"github.com/ernic-dev/ernic/manager/core"
 	"github.com/ernic-dev/ernic/manager/store"
-	"github.com/ernic-dev/ernic/security/identity"
 )
 
 func main() { cli.Main(command()) }

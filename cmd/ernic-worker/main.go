@@ -17,8 +17,8 @@ import (
 
 	"github.com/ernic-dev/ernic/cmd/internal/cli"
 	"github.com/ernic-dev/ernic/device/profile"
+	"github.com/ernic-dev/ernic/fabric/identity"
 	"github.com/ernic-dev/ernic/proto/gid"
-	"github.com/ernic-dev/ernic/security/identity"
 	"github.com/ernic-dev/ernic/worker"
 	"github.com/ernic-dev/ernic/worker/session"
 )

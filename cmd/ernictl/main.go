@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ernic-dev/ernic/cmd/internal/cli"
+	"github.com/ernic-dev/ernic/fabric/identity"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
-	"github.com/ernic-dev/ernic/security/identity"
 	"github.com/ernic-dev/ernic/worker/session"
 )
 

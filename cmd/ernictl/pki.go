@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ernic-dev/ernic/cmd/internal/cli"
-	"github.com/ernic-dev/ernic/security/identity"
-	"github.com/ernic-dev/ernic/security/pki"
+	"github.com/ernic-dev/ernic/fabric/identity"
+	"github.com/ernic-dev/ernic/fabric/pki"
 )
 
 const day = 24 * time.Hour

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/ernic-dev/ernic/cmd/internal/cli"
+	"github.com/ernic-dev/ernic/fabric/identity"
 	"github.com/ernic-dev/ernic/manager"
-	"github.com/ernic-dev/ernic/security/identity"
 )
 
 // issue makes a certificate with the program and returns the flags that it prints.

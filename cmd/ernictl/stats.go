@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ernic-dev/ernic/cmd/internal/cli"
+	"github.com/ernic-dev/ernic/fabric/identity"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
-	"github.com/ernic-dev/ernic/security/identity"
 	"github.com/ernic-dev/ernic/worker/stats/section"
 )
 

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ernic-dev/ernic/cmd/internal/cli"
+	"github.com/ernic-dev/ernic/fabric/identity"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 	"github.com/ernic-dev/ernic/proto/gid"
-	"github.com/ernic-dev/ernic/security/identity"
 )
 
 // workerStatus is the status of a worker as it is printed. The names of its fields are stable.

@@ -17,10 +17,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/ernic-dev/ernic/fabric/identity"
+	"github.com/ernic-dev/ernic/fabric/pki"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 	"github.com/ernic-dev/ernic/proto/gid"
-	"github.com/ernic-dev/ernic/security/identity"
-	"github.com/ernic-dev/ernic/security/pki"
 )
 
 const (

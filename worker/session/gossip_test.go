@@ -10,7 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/ernic-dev/ernic/gossip"
+	"github.com/ernic-dev/ernic/fabric/gossip"
 	"github.com/ernic-dev/ernic/manager"
 	"github.com/ernic-dev/ernic/manager/core"
 	"github.com/ernic-dev/ernic/manager/managertest"

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/ernic-dev/ernic/fabric/identity"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
-	"github.com/ernic-dev/ernic/security/identity"
 	"github.com/ernic-dev/ernic/worker/stats/section"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
 
-	"github.com/ernic-dev/ernic/gossip"
+	"github.com/ernic-dev/ernic/fabric/gossip"
 )
 
 // Gossip holds the flags of the gossip between the members of a mesh.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/ernic-dev/ernic/security/identity"
+	"github.com/ernic-dev/ernic/fabric/identity"
 )
 
 // TLS holds the flags that protect connections.

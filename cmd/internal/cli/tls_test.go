@@ -17,8 +17,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 
-	"github.com/ernic-dev/ernic/security/identity"
-	"github.com/ernic-dev/ernic/security/pki"
+	"github.com/ernic-dev/ernic/fabric/identity"
+	"github.com/ernic-dev/ernic/fabric/pki"
 )
 
 // site is an authority in a directory, with the certificates it issued.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ernic-dev/ernic/security/identity"
+	"github.com/ernic-dev/ernic/fabric/identity"
 )
 
 const day = 24 * time.Hour

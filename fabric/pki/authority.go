@@ -19,7 +19,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/ernic-dev/ernic/security/identity"
+	"github.com/ernic-dev/ernic/fabric/identity"
 )
 
 // Names of the files of an authority.

@@ -202,13 +202,41 @@ func pump(f *os.File, t wire.Type, emit func(wire.Type, []byte)) {
 		if n > 0 {
 			emit(t, b[:n])
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			lastWords(f, t, b, emit)
+			return
+		}
 		if err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			if !errors.Is(err, io.EOF) {
 				logf("read the output of a command: %v", err)
 			}
 			return
 		}
 	}
+}
+
+// pipeCapacity is what a pipe holds unless somebody made it larger.
+const pipeCapacity = 1 << 16
+
+// lastWords hands over what a command had written when it ended, without
+// waiting. A read whose deadline has gone does not even look; on a busy machine
+// that may be the first one.
+func lastWords(f *os.File, t wire.Type, b []byte, emit func(wire.Type, []byte)) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	// The pipe does not block. Whoever holds its other end may go on writing.
+	_ = conn.Control(func(fd uintptr) {
+		for rest := pipeCapacity; rest > 0; {
+			n, err := syscall.Read(int(fd), b[:min(rest, len(b))])
+			if err != nil || n <= 0 {
+				return
+			}
+			emit(t, b[:n])
+			rest -= n
+		}
+	})
 }
 
 // lookPath finds a program in the PATH of env, whose last PATH counts.

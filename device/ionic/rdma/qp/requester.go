@@ -16,10 +16,11 @@ const (
 	readPiece  = 2 * chunk
 	maxMessage = 1 << 31
 	// What has no acknowledgements waits this long for a full link before it
-	// drops. A datagram holds up those for other destinations; a UC message
-	// does not, and is often larger than what the link holds.
+	// drops. A datagram holds up those for other destinations. A UC message
+	// does not, and is often larger than what the link holds; it waits for
+	// its turn among many, and gives up only if the link has ended.
 	datagramPatience   = 20 * time.Millisecond
-	unreliablePatience = 250 * time.Millisecond
+	unreliablePatience = 5 * time.Second
 	// A link that holds a packet this long is as good as dead.
 	pendingPatience = 2 * time.Second
 )

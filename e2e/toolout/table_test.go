@@ -29,6 +29,14 @@ func TestParseLatencies_ReadsOneLineForEachSize(t *testing.T) {
 	}
 }
 
+func TestParseLatencies_ToleratesADeviationThatIsNoNumber(t *testing.T) {
+	out := " t_typical[usec]\n 16 20 252.90 238065.67 1006.25 8837.11 -nan 238065.67 238065.67\n"
+	got, err := ParseLatencies(out)
+	if err != nil || len(got) != 1 || got[0].Typical != 1006.25 {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+}
+
 func TestParseTables_RefuseWhatIsCutOff(t *testing.T) {
 	for _, out := range []string{"", " BW average\n", " BW average\n 2 20 0.1\n", " BW average\n 2 20 0.1 x 1\n"} {
 		if got, err := ParseBandwidths(out); err == nil {

@@ -99,6 +99,9 @@ func (c *Cutter) Start(f []byte, i *flow.Info, o *netport.Offload) bool {
 	if !ok || i.IP != want || o.Segment > netport.SegmentTCP6 || o.Size == 0 || n == len(f) {
 		return false
 	}
+	if n-i.L3+min(int(o.Size), len(f)-n) > 0xffff {
+		return false // a segment with no length an IP header can say
+	}
 	c.info, c.n, c.size = *i, n, int(o.Size)
 	c.payload, c.off = f[n:], 0
 	copy(c.head[:n], f)
@@ -137,7 +140,7 @@ func (c *Cutter) Next() (head, payload []byte, sum uint16, ok bool) {
 		id := be.Uint16(c.first[1:]) + uint16(c.off/c.size)
 		be.PutUint16(head[c.info.L3+4:], id)
 	}
-	// The whole fitted; a part does.
+	// Start has seen to it that the length can be said.
 	FinishIP(head, &c.info, c.n+len(payload))
 	tcp := head[c.info.L4:]
 	be.PutUint32(tcp[4:], c.seq+uint32(c.off))

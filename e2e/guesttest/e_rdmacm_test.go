@@ -82,7 +82,10 @@ func cmCases() (l []cmCase) {
 	}{
 		{"rstream", "-S 64 -C 1 -I 500 -T v", longOnly},
 		{"rstream", "-S 4096 -C 20 -I 20 -T v", longOnly},
-		{"rstream", "-S 65536 -C 20 -I 5 -T v -T a", always},
+		{"rstream", "-S 65536 -C 20 -I 5 -T v", always},
+		// With -T a rstream takes the hang-up of a peer that is already done
+		// for a failure (status 16, POLLHUP): which side ends first decides.
+		{"rstream", "-S 65536 -C 20 -I 5 -T v -T a", longOnly},
 		{"rstream", "-S 1048576 -C 10 -I 2 -T v -T b", longOnly},
 		{"rstream", "-S 65536 -C 20 -I 5 -T v -T r", longOnly},
 		{"riostream", "-S 64 -C 1 -I 500 -T v", longOnly},

@@ -124,6 +124,21 @@ func (s *Server) DrainNode(ctx context.Context, r *ernicv1.DrainNodeRequest) (*e
 	return resp, nil
 }
 
+// SetNodeLink takes the Ethernet link of a worker's NIC down, or leaves it to its wire again.
+func (s *Server) SetNodeLink(ctx context.Context, r *ernicv1.SetNodeLinkRequest) (*ernicv1.SetNodeLinkResponse, error) {
+	if err := checkText(r.GetReason(), maxReason); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "reason: %v", err)
+	}
+	reason := because(ctx, r.GetReason())
+	err := s.request(ctx, func(c *core.Core, at time.Time, out []core.Effect) ([]core.Effect, error) {
+		return c.SetLink(at, core.NodeID(r.GetNodeId()), r.GetUp(), reason, out)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &ernicv1.SetNodeLinkResponse{}, nil
+}
+
 // because adds to the reason of an operator who that is.
 func because(ctx context.Context, reason string) string {
 	caller, err := identity.OfCall(ctx)

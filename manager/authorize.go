@@ -20,6 +20,7 @@ var calls = map[string][]identity.Role{
 	ernicv1.ManagerService_WatchEvents_FullMethodName: {identity.Operator},
 	ernicv1.ManagerService_EvictNode_FullMethodName:   {identity.Operator},
 	ernicv1.ManagerService_DrainNode_FullMethodName:   {identity.Operator},
+	ernicv1.ManagerService_SetNodeLink_FullMethodName: {identity.Operator},
 
 	healthv1.Health_Check_FullMethodName: identity.Roles(),
 	healthv1.Health_List_FullMethodName:  identity.Roles(),

@@ -119,6 +119,8 @@ func decodeReport(r *ernicv1.NodeReport) core.Report {
 		RTT:           max(0, r.GetRtt().AsDuration()),
 		MeshRevision:  r.GetMeshRevision(),
 		Draining:      r.GetDraining(),
+		Carrier:       r.GetCarrier(),
+		LinkDown:      r.GetLinkDown(),
 	}
 	// An address that is none is no reason to lose a worker.
 	if s := r.GetStatusAddress(); checkAddress(s) == nil {

@@ -51,6 +51,12 @@ func encodeDrain(d core.Drain) *ernicv1.SessionResponse {
 	return &ernicv1.SessionResponse{Message: &ernicv1.SessionResponse_Drain{Drain: &ernicv1.Drain{Reason: d.Reason}}}
 }
 
+func encodeSetLink(l core.SetLink) *ernicv1.SessionResponse {
+	return &ernicv1.SessionResponse{Message: &ernicv1.SessionResponse_SetLink{
+		SetLink: &ernicv1.SetLink{Up: l.Up, Reason: l.Reason},
+	}}
+}
+
 func encodeHeartbeatAck(a core.HeartbeatAck) *ernicv1.SessionResponse {
 	return &ernicv1.SessionResponse{Message: &ernicv1.SessionResponse_HeartbeatAck{
 		HeartbeatAck: &ernicv1.HeartbeatAck{Sequence: a.Sequence},
@@ -184,6 +190,8 @@ func encodeReport(r *core.Report) *ernicv1.NodeReport {
 		Links:         r.LinksUp,
 		MeshRevision:  r.MeshRevision,
 		Draining:      r.Draining,
+		Carrier:       r.Carrier,
+		LinkDown:      r.LinkDown,
 		StatusAddress: r.Status,
 		Clock:         encodeTime(r.Clock),
 		Rtt:           encodeDuration(r.RTT),

@@ -275,6 +275,8 @@ func (s *Server) dispatch(effects []core.Effect) {
 			}
 		case core.Drain:
 			s.sessions.send(e.Session, encodeDrain(e))
+		case core.SetLink:
+			s.sessions.send(e.Session, encodeSetLink(e))
 		case core.Probe:
 			s.sessions.send(e.Session, encodeProbe(e))
 		case core.End:

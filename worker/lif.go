@@ -47,3 +47,10 @@ func (w *Worker) macOwner(mac [6]byte) (uint32, bool) {
 	}
 	return w.mesh.route(g)
 }
+
+// setLink takes the link of the NIC down whatever its wire is, or leaves it to the
+// wire again.
+func (w *Worker) setLink(up bool) {
+	w.linkDown.Store(!up)
+	w.nic.SetLink(up)
+}

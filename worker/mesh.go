@@ -59,7 +59,7 @@ func newMesh(w *Worker) (*mesh, error) {
 		// Read never fails; see its documentation.
 		rand.Read(c.Instance[:])
 	}
-	handlers := session.Handlers{Registered: m.registered, Mesh: m.changed, Drain: func(string) { w.drain.begin() }}
+	handlers := session.Handlers{Registered: m.registered, Mesh: m.changed, Drain: func(string) { w.drain.begin() }, SetLink: w.setLink}
 	if c.Gossip.Listen != "" {
 		if m.gossip, err = newGossiper(w, c.Instance); err != nil {
 			return nil, errors.Join(err, l.Close())

@@ -25,7 +25,7 @@ func (m *mesh) report() session.Report {
 	w := m.worker
 	r := session.Report{
 		GuestAttached: w.attached.Load(), Draining: w.drain.wished(), Interface: interfaceReport(w.config.TAP),
-		Status: m.statusAddress(),
+		Status: m.statusAddress(), Carrier: w.nic.LIF().Link(), LinkDown: w.linkDown.Load(),
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -37,6 +37,7 @@ type Worker struct {
 	lan       *meshport.Port // nil unless the LIF is on the mesh
 	self      atomic.Uint32
 	attached  atomic.Bool
+	linkDown  atomic.Bool // an operator has taken the link down
 	drain     drain
 	observers observers
 	closing   sync.Once

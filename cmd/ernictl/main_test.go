@@ -44,6 +44,7 @@ type mesh struct {
 	address string
 	server  *manager.Server
 	drained atomic.Int32 // workers that were asked to end
+	cut     atomic.Int32 // workers whose link is taken down
 }
 
 func startMesh(t *testing.T) *mesh {
@@ -74,12 +75,22 @@ func startMesh(t *testing.T) *mesh {
 // worker starts a worker that ends with the test or when stop is called, and waits until it is registered.
 func (m *mesh) worker(name string, addresses ...string) (s *session.Session, stop func()) {
 	m.t.Helper()
+	var down atomic.Bool // the link
 	s, err := session.New(session.Config{
 		Manager: m.address, Name: name, Addr: name + ":7000", Version: "v-worker", Log: zerolog.Nop(),
-		Handlers: session.Handlers{Drain: func(string) { m.drained.Add(1) }},
-		Dial:     []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())},
+		Handlers: session.Handlers{
+			Drain: func(string) { m.drained.Add(1) },
+			SetLink: func(up bool) {
+				if down.Store(!up); up {
+					m.cut.Add(-1)
+				} else {
+					m.cut.Add(1)
+				}
+			},
+		},
+		Dial: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())},
 		Report: func() session.Report {
-			return session.Report{GuestAttached: name == "alpha", Links: []session.Link{
+			return session.Report{GuestAttached: name == "alpha", Carrier: !down.Load(), LinkDown: down.Load(), Links: []session.Link{
 				{Peer: 8, State: ernicv1.LinkState_LINK_STATE_UP, Lanes: 4, RTT: 40 * time.Microsecond},
 				{Peer: 9, State: ernicv1.LinkState_LINK_STATE_UP, Lanes: 4},
 			}}

@@ -11,12 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ernic-dev/ernic/cmd/internal/cli"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 )
 
 func nodeCommand(o *options) *cobra.Command {
 	c := &cobra.Command{Use: "node", Short: "Show or change nodes"}
-	c.AddCommand(showCommand(o), drainCommand(o), evictCommand(o))
+	c.AddCommand(showCommand(o), linkCommand(o), drainCommand(o), evictCommand(o))
 	return c
 }
 
@@ -65,6 +66,39 @@ manager's quarantine is over. A worker that is alive registers again as a new no
 	return c
 }
 
+func linkCommand(o *options) *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use:   "link ID up|down",
+		Short: "Take the Ethernet link of a worker's NIC down, or leave it to its wire again",
+		Long: `link ID down takes the carrier away from the worker's guest, its RDMA port with it. link ID up leaves the
+carrier to what the NIC is joined to: it comes back if a TAP is up or the mesh is there. The worker forgets it
+when it is restarted.`,
+		Args: cobra.ExactArgs(2),
+		ValidArgsFunction: func(c *cobra.Command, args []string, partial string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return []string{"up", "down"}, cobra.ShellCompDirectiveNoFileComp
+			}
+			return o.completeNodes(c, args, partial)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if args[1] != "up" && args[1] != "down" {
+				return cli.Usagef("link state %q is neither up nor down", args[1])
+			}
+			up := args[1] == "up"
+			return o.change(c, args[:1], func(ctx context.Context, m ernicv1.ManagerServiceClient, id uint32) (string, error) {
+				_, err := m.SetNodeLink(ctx, &ernicv1.SetNodeLinkRequest{NodeId: id, Up: up, Reason: reason})
+				if up {
+					return fmt.Sprintf("node %d leaves its link to the wire", id), err
+				}
+				return fmt.Sprintf("node %d takes its link down", id), err
+			})
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "`text` for the logs of the manager and of the worker")
+	return c
+}
+
 func drainCommand(o *options) *cobra.Command {
 	var reason string
 	c := &cobra.Command{
@@ -94,6 +128,8 @@ type nodeDetail struct {
 	node        `yaml:",inline"`
 	Identity    string         `json:"identity,omitempty" yaml:"identity,omitempty"`
 	Draining    bool           `json:"draining" yaml:"draining"`
+	Carrier     *bool          `json:"carrier,omitempty" yaml:"carrier,omitempty"`
+	LinkDown    bool           `json:"link_down" yaml:"link_down"`
 	ClockSkewMS *float64       `json:"clock_skew_ms,omitempty" yaml:"clock_skew_ms,omitempty"`
 	Interface   *hostInterface `json:"interface,omitempty" yaml:"interface,omitempty"`
 	LinkEnds    []link         `json:"link_ends" yaml:"link_ends"`
@@ -118,10 +154,24 @@ func (i *hostInterface) String() string {
 	return fmt.Sprintf("%s, up, MTU %d", i.Name, i.MTU)
 }
 
+func ethernet(carrier, down bool) string {
+	switch {
+	case down:
+		return "link taken down by an operator"
+	case !carrier:
+		return "no carrier"
+	}
+	return "carrier up"
+}
+
 func newDetail(m *ernicv1.Node, gids []*ernicv1.Gid) nodeDetail {
 	d := nodeDetail{
 		node: newNode(m), Identity: m.GetIdentity(), Draining: m.GetReport().GetDraining(),
 		LinkEnds: []link{}, ClaimedGIDs: []claim{},
+	}
+	if r := m.GetReport(); r != nil && m.GetRole() == ernicv1.NodeRole_NODE_ROLE_WORKER {
+		carrier := r.GetCarrier()
+		d.Carrier, d.LinkDown = &carrier, r.GetLinkDown()
 	}
 	if m.GetClockSkew() != nil {
 		ms := float64(m.GetClockSkew().AsDuration().Microseconds()) / 1000
@@ -165,6 +215,9 @@ func (d *nodeDetail) print(out io.Writer, f format) error {
 	row("guest", optional(d.GuestAttached, guest))
 	if d.Draining {
 		row("draining", "ends when its guest leaves")
+	}
+	if d.Carrier != nil {
+		row("ethernet", ethernet(*d.Carrier, d.LinkDown))
 	}
 	if d.Interface != nil {
 		row("interface", d.Interface.String())

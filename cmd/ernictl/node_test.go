@@ -144,3 +144,42 @@ func TestNodeDrainAsksAWorkerToEnd(t *testing.T) {
 		t.Errorf("status %d, %s", status, errs)
 	}
 }
+
+func TestNodeLinkTakesALinkDownAndLeavesItToItsWire(t *testing.T) {
+	m := startMesh(t)
+	m.worker("alpha")
+	shows := func(want string) {
+		t.Helper()
+		eventually(t, func() bool {
+			_, out, _ := ernictl(t, "node", "show", "1", "--manager", m.address)
+			return strings.Contains(out, want)
+		})
+	}
+	shows("carrier up")
+	status, out, errs := ernictl(t, "node", "link", "1", "down", "--manager", m.address)
+	if status != 0 || !strings.Contains(out, "node 1 takes its link down") {
+		t.Errorf("status %d, %s%s", status, out, errs)
+	}
+	eventually(t, func() bool { return m.cut.Load() == 1 })
+	shows("link taken down by an operator")
+	if status, out, errs := ernictl(t, "node", "link", "1", "up", "--manager", m.address); status != 0 {
+		t.Errorf("status %d, %s%s", status, out, errs)
+	}
+	eventually(t, func() bool { return m.cut.Load() == 0 })
+	shows("carrier up")
+	for _, c := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"1", "sideways"}, 2, `link state "sideways" is neither up nor down`},
+		{[]string{"7", "down"}, 1, "no node 7"},
+		{[]string{"0", "down"}, 1, "node 0 is the manager"},
+		{[]string{"1"}, 2, "2 arg"},
+	} {
+		args := append(append([]string{"node", "link"}, c.args...), "--manager", m.address)
+		if status, _, errs := ernictl(t, args...); status != c.status || !strings.Contains(errs, c.want) {
+			t.Errorf("%v: status %d, %s", c.args, status, errs)
+		}
+	}
+}

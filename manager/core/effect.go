@@ -51,6 +51,13 @@ type Drain struct {
 	Reason  string
 }
 
+// SetLink asks the worker of a session to take the link of its NIC down, or to leave it to its wire again.
+type SetLink struct {
+	Session SessionID
+	Up      bool
+	Reason  string
+}
+
 // ClaimAck says that a ClaimUpdate was entered but for the claims it lists.
 type ClaimAck struct {
 	Session  SessionID
@@ -64,6 +71,7 @@ func (Probe) effect()        {}
 func (HeartbeatAck) effect() {}
 func (ClaimAck) effect()     {}
 func (Drain) effect()        {}
+func (SetLink) effect()      {}
 func (Ask) effect()          {}
 func (Note) effect()         {}
 
@@ -86,6 +94,10 @@ func (e Probe) String() string { return fmt.Sprintf("s%d <- probe %d", e.Session
 func (e Ask) String() string { return fmt.Sprintf("gossip <- is %s there?", e.Instance) }
 
 func (e Drain) String() string { return fmt.Sprintf("s%d <- drain: %s", e.Session, e.Reason) }
+
+func (e SetLink) String() string {
+	return fmt.Sprintf("s%d <- %s: %s", e.Session, linkWish(e.Up), e.Reason)
+}
 
 func (e HeartbeatAck) String() string {
 	return fmt.Sprintf("s%d <- heartbeat %d answered", e.Session, e.Sequence)
@@ -119,6 +131,7 @@ const (
 	NoteReleased
 	NoteOwner
 	NoteDrain
+	NoteLink
 	NoteRejected
 	NoteRefused
 	NoteIdentity
@@ -129,7 +142,7 @@ const (
 var noteNames = [NoteKinds]string{
 	"node_joined", "node_returned", "node_suspect", "node_recovered", "node_dead", "node_partitioned", "node_left", "node_evicted",
 	"node_forgotten", "gid_conflict", "gid_conflict_over", "gid_claimed", "gid_released", "gid_owner",
-	"node_drain", "gid_rejected", "session_refused", "identity_refused", "manager_stalled",
+	"node_drain", "node_link", "gid_rejected", "session_refused", "identity_refused", "manager_stalled",
 }
 
 func (k NoteKind) String() string {

@@ -279,17 +279,48 @@ type NotConnected struct{ ID NodeID }
 
 func (e *NotConnected) Error() string { return fmt.Sprintf("node %d has no session", e.ID) }
 
-// Drain asks a node to end when its guest leaves.
-func (c *Core) Drain(at time.Time, id NodeID, reason string, out []Effect) ([]Effect, error) {
+// connected returns a node that has a session; operation is what the manager cannot be.
+func (c *Core) connected(id NodeID, operation string) (*node, error) {
 	if id == Manager {
-		return out, &IsManager{"drained"}
+		return nil, &IsManager{operation}
 	}
 	n := c.nodes[id]
 	switch {
 	case n == nil || n.State == Evicted:
-		return out, &NoSuchNode{id}
+		return nil, &NoSuchNode{id}
 	case n.session == 0:
-		return out, &NotConnected{id}
+		return nil, &NotConnected{id}
+	}
+	return n, nil
+}
+
+// SetLink asks a node to take the link of its NIC down, or to leave it to its wire again.
+func (c *Core) SetLink(at time.Time, id NodeID, up bool, reason string, out []Effect) ([]Effect, error) {
+	n, err := c.connected(id, "told what its link is")
+	if err != nil {
+		return out, err
+	}
+	c.begin(at, out)
+	if reason == "" {
+		reason = "by an operator"
+	}
+	c.note(NoteLink, id, GID{}, fmt.Sprintf("node %d is asked to %s: %s", id, linkWish(up), reason))
+	c.emit(SetLink{n.session, up, reason})
+	return c.finish(), nil
+}
+
+func linkWish(up bool) string {
+	if up {
+		return "leave its link to the wire"
+	}
+	return "take its link down"
+}
+
+// Drain asks a node to end when its guest leaves.
+func (c *Core) Drain(at time.Time, id NodeID, reason string, out []Effect) ([]Effect, error) {
+	n, err := c.connected(id, "drained")
+	if err != nil {
+		return out, err
 	}
 	c.begin(at, out)
 	if reason == "" {

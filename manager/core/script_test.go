@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite the expected traces in testdata
 //	beat s1 ...                                                  heartbeats
 //	claim s1 GID SOURCE ... | release s1 GID ...                 change the addresses of a node
 //	speak s1 as N                                                a heartbeat that names another node
-//	answer s1 | leave s1 | end s1 | evict N | drain N                      what the names say
+//	answer s1 | leave s1 | end s1 | evict N | drain N | link-up N | link-down N  what the names say
 //	seen INSTANCE ... | unseen INSTANCE ...                      what the gossip of the mesh says
 //	wait 16s [beating s1 ...]                                    time passes, with ticks and heartbeats
 //	stall 10s                                                    time passes and the manager does not run
@@ -198,14 +198,19 @@ func (s *script) run(args []string, out *strings.Builder) error {
 			s.step(ev, out)
 		}
 		return nil
-	case "evict", "drain":
+	case "evict", "drain", "link-up", "link-down":
 		id, err := strconv.ParseUint(args[1], 10, 32)
 		if err != nil {
 			return err
 		}
 		do := s.core.Evict
-		if args[0] == "drain" {
+		switch args[0] {
+		case "drain":
 			do = s.core.Drain
+		case "link-up", "link-down":
+			do = func(at time.Time, id NodeID, reason string, out []Effect) ([]Effect, error) {
+				return s.core.SetLink(at, id, args[0] == "link-up", reason, out)
+			}
 		}
 		effects, err := do(s.now, NodeID(id), strings.Join(args[2:], " "), nil)
 		if err != nil {

@@ -154,6 +154,8 @@ type Report struct {
 	// Draining is set when the worker ends with its guest.
 	Draining  bool
 	Interface Interface
+	// Carrier is set when the guest's Ethernet has one, LinkDown when an operator has taken the link down.
+	Carrier, LinkDown bool
 	// Status is the host:port on which the worker answers operators; "": nowhere.
 	Status string
 	Links  []Link

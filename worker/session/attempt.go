@@ -216,6 +216,8 @@ func (l *link) take(m *ernicv1.SessionResponse) error {
 		}
 	case *ernicv1.SessionResponse_Drain:
 		l.s.drain(m.Drain.GetReason())
+	case *ernicv1.SessionResponse_SetLink:
+		l.s.setLink(m.SetLink.GetUp(), m.SetLink.GetReason())
 	case *ernicv1.SessionResponse_Mesh:
 		return l.takeMesh(m.Mesh)
 	}

@@ -74,6 +74,8 @@ type Handlers struct {
 	Gossip func(address string)
 	// Drain is called when the worker is asked to end as soon as no guest uses it.
 	Drain func(reason string)
+	// SetLink is called when the link of the NIC is to be taken down, or left to its wire again.
+	SetLink func(up bool)
 }
 
 // ManagerAddr completes the address of a manager as a user writes it: host, host:port, IPv6 address, or [IPv6]:port.

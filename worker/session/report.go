@@ -16,6 +16,8 @@ type Report struct {
 	GuestAttached bool
 	// Draining is set when the worker ends with its guest.
 	Draining bool
+	// Carrier is set when the guest's Ethernet has one, LinkDown when an operator has taken the link down.
+	Carrier, LinkDown bool
 	// Status is the host:port on which the worker answers operators; "": nowhere.
 	Status string
 	// Interface carries the guest's Ethernet frames; nil: none.
@@ -51,6 +53,8 @@ func (s *Session) report() *ernicv1.NodeReport {
 	m := &ernicv1.NodeReport{
 		GuestAttached: r.GuestAttached,
 		Draining:      r.Draining,
+		Carrier:       r.Carrier,
+		LinkDown:      r.LinkDown,
 		StatusAddress: r.Status,
 		MeshRevision:  s.mesh.Load().Revision,
 		Clock:         timestamppb.Now(),
@@ -87,6 +91,19 @@ func (s *Session) drain(reason string) {
 	s.cfg.Log.Warn().Str("reason", reason).Msg("this worker was asked to end when its guest leaves")
 	if h := s.cfg.Handlers.Drain; h != nil {
 		h(reason)
+	}
+	s.ReportChanged()
+}
+
+// setLink hands on what the link of the NIC is to be.
+func (s *Session) setLink(up bool, reason string) {
+	text := "this worker was asked to take the guest's Ethernet link down"
+	if up {
+		text = "this worker was asked to leave the guest's Ethernet link to its wire"
+	}
+	s.cfg.Log.Warn().Str("reason", reason).Msg(text)
+	if h := s.cfg.Handlers.SetLink; h != nil {
+		h(up)
 	}
 	s.ReportChanged()
 }

@@ -32,6 +32,16 @@ func TestMesh_GuestsTalkWithNothingOnTheHost(t *testing.T) {
 		ping(t, n, s.Nodes[1-i].IP, "-M do -s 8972")
 	}
 	iperf(t, s, "")
+	// An operator takes the link down and leaves it to the mesh again.
+	n, peer := s.Nodes[1], s.Nodes[0]
+	for _, up := range []bool{false, true} {
+		if out, err := s.Ernictl(t.Context(), "node", "link", fmt.Sprint(n.NodeID()), map[bool]string{true: "up", false: "down"}[up]); err != nil {
+			t.Fatal(err, out)
+		}
+		carrier(t, n, up)
+		carrier(t, peer, true)
+	}
+	ping(t, n, peer.IP, "")
 	for _, n := range s.Nodes {
 		quiet(t, n.Guest)
 	}

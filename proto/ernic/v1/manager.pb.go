@@ -249,6 +249,7 @@ type SessionResponse struct {
 	//	*SessionResponse_Mesh
 	//	*SessionResponse_Probe
 	//	*SessionResponse_Drain
+	//	*SessionResponse_SetLink
 	Message       isSessionResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -345,6 +346,15 @@ func (x *SessionResponse) GetDrain() *Drain {
 	return nil
 }
 
+func (x *SessionResponse) GetSetLink() *SetLink {
+	if x != nil {
+		if x, ok := x.Message.(*SessionResponse_SetLink); ok {
+			return x.SetLink
+		}
+	}
+	return nil
+}
+
 type isSessionResponse_Message interface {
 	isSessionResponse_Message()
 }
@@ -373,6 +383,10 @@ type SessionResponse_Drain struct {
 	Drain *Drain `protobuf:"bytes,6,opt,name=drain,proto3,oneof"`
 }
 
+type SessionResponse_SetLink struct {
+	SetLink *SetLink `protobuf:"bytes,7,opt,name=set_link,json=setLink,proto3,oneof"`
+}
+
 func (*SessionResponse_Registered) isSessionResponse_Message() {}
 
 func (*SessionResponse_HeartbeatAck) isSessionResponse_Message() {}
@@ -384,6 +398,8 @@ func (*SessionResponse_Mesh) isSessionResponse_Message() {}
 func (*SessionResponse_Probe) isSessionResponse_Message() {}
 
 func (*SessionResponse_Drain) isSessionResponse_Message() {}
+
+func (*SessionResponse_SetLink) isSessionResponse_Message() {}
 
 // Register opens a session.
 type Register struct {
@@ -1653,6 +1669,156 @@ func (x *EvictNodeResponse) GetQuarantine() *durationpb.Duration {
 	return nil
 }
 
+// SetLink takes the Ethernet link of the NIC down, or leaves it to its wire again. It is forgotten with the process.
+type SetLink struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Up            bool                   `protobuf:"varint,1,opt,name=up,proto3" json:"up,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLink) Reset() {
+	*x = SetLink{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLink) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLink) ProtoMessage() {}
+
+func (x *SetLink) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLink.ProtoReflect.Descriptor instead.
+func (*SetLink) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SetLink) GetUp() bool {
+	if x != nil {
+		return x.Up
+	}
+	return false
+}
+
+func (x *SetLink) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type SetNodeLinkRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId uint32                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Up     bool                   `protobuf:"varint,2,opt,name=up,proto3" json:"up,omitempty"`
+	// Written to the logs of the manager and of the worker.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeLinkRequest) Reset() {
+	*x = SetNodeLinkRequest{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeLinkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeLinkRequest) ProtoMessage() {}
+
+func (x *SetNodeLinkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeLinkRequest.ProtoReflect.Descriptor instead.
+func (*SetNodeLinkRequest) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SetNodeLinkRequest) GetNodeId() uint32 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *SetNodeLinkRequest) GetUp() bool {
+	if x != nil {
+		return x.Up
+	}
+	return false
+}
+
+func (x *SetNodeLinkRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type SetNodeLinkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeLinkResponse) Reset() {
+	*x = SetNodeLinkResponse{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeLinkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeLinkResponse) ProtoMessage() {}
+
+func (x *SetNodeLinkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeLinkResponse.ProtoReflect.Descriptor instead.
+func (*SetNodeLinkResponse) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{27}
+}
+
 type DrainNodeRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	NodeId uint32                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -1664,7 +1830,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[25]
+	mi := &file_ernic_v1_manager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1842,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[25]
+	mi := &file_ernic_v1_manager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1855,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{25}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint32 {
@@ -1716,7 +1882,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[26]
+	mi := &file_ernic_v1_manager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1894,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[26]
+	mi := &file_ernic_v1_manager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1907,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{26}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DrainNodeResponse) GetGuestAttached() bool {
@@ -1763,7 +1929,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[27]
+	mi := &file_ernic_v1_manager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +1941,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[27]
+	mi := &file_ernic_v1_manager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +1954,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{27}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchEventsRequest) GetFollow() bool {
@@ -1816,7 +1982,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[28]
+	mi := &file_ernic_v1_manager_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +1994,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[28]
+	mi := &file_ernic_v1_manager_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +2007,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{28}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchEventsResponse) GetEvents() []*Event {
@@ -1878,7 +2044,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[29]
+	mi := &file_ernic_v1_manager_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +2056,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[29]
+	mi := &file_ernic_v1_manager_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +2069,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{29}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -1966,7 +2132,7 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x06claims\x18\x03 \x01(\v2\x15.ernic.v1.ClaimUpdateH\x00R\x06claims\x12:\n" +
 	"\fprobe_answer\x18\x04 \x01(\v2\x15.ernic.v1.ProbeAnswerH\x00R\vprobeAnswer\x12'\n" +
 	"\x05leave\x18\x05 \x01(\v2\x0f.ernic.v1.LeaveH\x00R\x05leaveB\t\n" +
-	"\amessage\"\xc4\x02\n" +
+	"\amessage\"\xf4\x02\n" +
 	"\x0fSessionResponse\x126\n" +
 	"\n" +
 	"registered\x18\x01 \x01(\v2\x14.ernic.v1.RegisteredH\x00R\n" +
@@ -1975,7 +2141,8 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\tclaim_ack\x18\x03 \x01(\v2\x12.ernic.v1.ClaimAckH\x00R\bclaimAck\x12*\n" +
 	"\x04mesh\x18\x04 \x01(\v2\x14.ernic.v1.MeshUpdateH\x00R\x04mesh\x12'\n" +
 	"\x05probe\x18\x05 \x01(\v2\x0f.ernic.v1.ProbeH\x00R\x05probe\x12'\n" +
-	"\x05drain\x18\x06 \x01(\v2\x0f.ernic.v1.DrainH\x00R\x05drainB\t\n" +
+	"\x05drain\x18\x06 \x01(\v2\x0f.ernic.v1.DrainH\x00R\x05drain\x12.\n" +
+	"\bset_link\x18\a \x01(\v2\x11.ernic.v1.SetLinkH\x00R\asetLinkB\t\n" +
 	"\amessage\"\x86\x02\n" +
 	"\bRegister\x122\n" +
 	"\bprotocol\x18\x01 \x01(\v2\x16.ernic.v1.VersionRangeR\bprotocol\x12\x17\n" +
@@ -2054,7 +2221,15 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x11EvictNodeResponse\x129\n" +
 	"\n" +
 	"quarantine\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"quarantine\"C\n" +
+	"quarantine\"1\n" +
+	"\aSetLink\x12\x0e\n" +
+	"\x02up\x18\x01 \x01(\bR\x02up\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"U\n" +
+	"\x12SetNodeLinkRequest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\rR\x06nodeId\x12\x0e\n" +
+	"\x02up\x18\x02 \x01(\bR\x02up\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x15\n" +
+	"\x13SetNodeLinkResponse\"C\n" +
 	"\x10DrainNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\rR\x06nodeId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\":\n" +
@@ -2084,7 +2259,7 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x17REFUSAL_REASON_IDENTITY\x10\x06\x12\x19\n" +
 	"\x15REFUSAL_REASON_SILENT\x10\a\x12\x1b\n" +
 	"\x17REFUSAL_REASON_REPLACED\x10\b\x12\x1b\n" +
-	"\x17REFUSAL_REASON_SHUTDOWN\x10\t2\xca\x04\n" +
+	"\x17REFUSAL_REASON_SHUTDOWN\x10\t2\x96\x05\n" +
 	"\x0eManagerService\x12B\n" +
 	"\aSession\x12\x18.ernic.v1.SessionRequest\x1a\x19.ernic.v1.SessionResponse(\x010\x01\x12D\n" +
 	"\tListNodes\x12\x1a.ernic.v1.ListNodesRequest\x1a\x1b.ernic.v1.ListNodesResponse\x12I\n" +
@@ -2093,7 +2268,8 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\bListGids\x12\x19.ernic.v1.ListGidsRequest\x1a\x1a.ernic.v1.ListGidsResponse\x12F\n" +
 	"\tWatchGids\x12\x1a.ernic.v1.WatchGidsRequest\x1a\x1b.ernic.v1.WatchGidsResponse0\x01\x12D\n" +
 	"\tEvictNode\x12\x1a.ernic.v1.EvictNodeRequest\x1a\x1b.ernic.v1.EvictNodeResponse\x12D\n" +
-	"\tDrainNode\x12\x1a.ernic.v1.DrainNodeRequest\x1a\x1b.ernic.v1.DrainNodeResponse\x12L\n" +
+	"\tDrainNode\x12\x1a.ernic.v1.DrainNodeRequest\x1a\x1b.ernic.v1.DrainNodeResponse\x12J\n" +
+	"\vSetNodeLink\x12\x1c.ernic.v1.SetNodeLinkRequest\x1a\x1d.ernic.v1.SetNodeLinkResponse\x12L\n" +
 	"\vWatchEvents\x12\x1c.ernic.v1.WatchEventsRequest\x1a\x1d.ernic.v1.WatchEventsResponse0\x01B3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
 
 var (
@@ -2109,7 +2285,7 @@ func file_ernic_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_ernic_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ernic_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_ernic_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_ernic_v1_manager_proto_goTypes = []any{
 	(RefusalReason)(0),            // 0: ernic.v1.RefusalReason
 	(*SessionRequest)(nil),        // 1: ernic.v1.SessionRequest
@@ -2137,20 +2313,23 @@ var file_ernic_v1_manager_proto_goTypes = []any{
 	(*WatchGidsResponse)(nil),     // 23: ernic.v1.WatchGidsResponse
 	(*EvictNodeRequest)(nil),      // 24: ernic.v1.EvictNodeRequest
 	(*EvictNodeResponse)(nil),     // 25: ernic.v1.EvictNodeResponse
-	(*DrainNodeRequest)(nil),      // 26: ernic.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),     // 27: ernic.v1.DrainNodeResponse
-	(*WatchEventsRequest)(nil),    // 28: ernic.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),   // 29: ernic.v1.WatchEventsResponse
-	(*Event)(nil),                 // 30: ernic.v1.Event
-	(*MeshUpdate)(nil),            // 31: ernic.v1.MeshUpdate
-	(*VersionRange)(nil),          // 32: ernic.v1.VersionRange
-	(*MeshPoint)(nil),             // 33: ernic.v1.MeshPoint
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
-	(*NodeReport)(nil),            // 35: ernic.v1.NodeReport
-	(ClaimSource)(0),              // 36: ernic.v1.ClaimSource
-	(*Node)(nil),                  // 37: ernic.v1.Node
-	(*Gid)(nil),                   // 38: ernic.v1.Gid
-	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
+	(*SetLink)(nil),               // 26: ernic.v1.SetLink
+	(*SetNodeLinkRequest)(nil),    // 27: ernic.v1.SetNodeLinkRequest
+	(*SetNodeLinkResponse)(nil),   // 28: ernic.v1.SetNodeLinkResponse
+	(*DrainNodeRequest)(nil),      // 29: ernic.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),     // 30: ernic.v1.DrainNodeResponse
+	(*WatchEventsRequest)(nil),    // 31: ernic.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),   // 32: ernic.v1.WatchEventsResponse
+	(*Event)(nil),                 // 33: ernic.v1.Event
+	(*MeshUpdate)(nil),            // 34: ernic.v1.MeshUpdate
+	(*VersionRange)(nil),          // 35: ernic.v1.VersionRange
+	(*MeshPoint)(nil),             // 36: ernic.v1.MeshPoint
+	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
+	(*NodeReport)(nil),            // 38: ernic.v1.NodeReport
+	(ClaimSource)(0),              // 39: ernic.v1.ClaimSource
+	(*Node)(nil),                  // 40: ernic.v1.Node
+	(*Gid)(nil),                   // 41: ernic.v1.Gid
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
 }
 var file_ernic_v1_manager_proto_depIdxs = []int32{
 	3,  // 0: ernic.v1.SessionRequest.register:type_name -> ernic.v1.Register
@@ -2161,48 +2340,51 @@ var file_ernic_v1_manager_proto_depIdxs = []int32{
 	4,  // 5: ernic.v1.SessionResponse.registered:type_name -> ernic.v1.Registered
 	7,  // 6: ernic.v1.SessionResponse.heartbeat_ack:type_name -> ernic.v1.HeartbeatAck
 	10, // 7: ernic.v1.SessionResponse.claim_ack:type_name -> ernic.v1.ClaimAck
-	31, // 8: ernic.v1.SessionResponse.mesh:type_name -> ernic.v1.MeshUpdate
+	34, // 8: ernic.v1.SessionResponse.mesh:type_name -> ernic.v1.MeshUpdate
 	12, // 9: ernic.v1.SessionResponse.probe:type_name -> ernic.v1.Probe
 	14, // 10: ernic.v1.SessionResponse.drain:type_name -> ernic.v1.Drain
-	32, // 11: ernic.v1.Register.protocol:type_name -> ernic.v1.VersionRange
-	33, // 12: ernic.v1.Register.have:type_name -> ernic.v1.MeshPoint
-	34, // 13: ernic.v1.Registered.health_interval:type_name -> google.protobuf.Duration
-	8,  // 14: ernic.v1.Registered.claims:type_name -> ernic.v1.Claim
-	0,  // 15: ernic.v1.Refusal.reason:type_name -> ernic.v1.RefusalReason
-	32, // 16: ernic.v1.Refusal.protocol:type_name -> ernic.v1.VersionRange
-	35, // 17: ernic.v1.Heartbeat.report:type_name -> ernic.v1.NodeReport
-	36, // 18: ernic.v1.Claim.source:type_name -> ernic.v1.ClaimSource
-	8,  // 19: ernic.v1.ClaimUpdate.claim:type_name -> ernic.v1.Claim
-	11, // 20: ernic.v1.ClaimAck.rejected:type_name -> ernic.v1.RejectedClaim
-	37, // 21: ernic.v1.ListNodesResponse.nodes:type_name -> ernic.v1.Node
-	37, // 22: ernic.v1.WatchNodesResponse.nodes:type_name -> ernic.v1.Node
-	38, // 23: ernic.v1.ListGidsResponse.gids:type_name -> ernic.v1.Gid
-	38, // 24: ernic.v1.WatchGidsResponse.gids:type_name -> ernic.v1.Gid
-	38, // 25: ernic.v1.WatchGidsResponse.removed:type_name -> ernic.v1.Gid
-	34, // 26: ernic.v1.EvictNodeResponse.quarantine:type_name -> google.protobuf.Duration
-	30, // 27: ernic.v1.WatchEventsResponse.events:type_name -> ernic.v1.Event
-	39, // 28: ernic.v1.Event.time:type_name -> google.protobuf.Timestamp
-	1,  // 29: ernic.v1.ManagerService.Session:input_type -> ernic.v1.SessionRequest
-	16, // 30: ernic.v1.ManagerService.ListNodes:input_type -> ernic.v1.ListNodesRequest
-	18, // 31: ernic.v1.ManagerService.WatchNodes:input_type -> ernic.v1.WatchNodesRequest
-	20, // 32: ernic.v1.ManagerService.ListGids:input_type -> ernic.v1.ListGidsRequest
-	22, // 33: ernic.v1.ManagerService.WatchGids:input_type -> ernic.v1.WatchGidsRequest
-	24, // 34: ernic.v1.ManagerService.EvictNode:input_type -> ernic.v1.EvictNodeRequest
-	26, // 35: ernic.v1.ManagerService.DrainNode:input_type -> ernic.v1.DrainNodeRequest
-	28, // 36: ernic.v1.ManagerService.WatchEvents:input_type -> ernic.v1.WatchEventsRequest
-	2,  // 37: ernic.v1.ManagerService.Session:output_type -> ernic.v1.SessionResponse
-	17, // 38: ernic.v1.ManagerService.ListNodes:output_type -> ernic.v1.ListNodesResponse
-	19, // 39: ernic.v1.ManagerService.WatchNodes:output_type -> ernic.v1.WatchNodesResponse
-	21, // 40: ernic.v1.ManagerService.ListGids:output_type -> ernic.v1.ListGidsResponse
-	23, // 41: ernic.v1.ManagerService.WatchGids:output_type -> ernic.v1.WatchGidsResponse
-	25, // 42: ernic.v1.ManagerService.EvictNode:output_type -> ernic.v1.EvictNodeResponse
-	27, // 43: ernic.v1.ManagerService.DrainNode:output_type -> ernic.v1.DrainNodeResponse
-	29, // 44: ernic.v1.ManagerService.WatchEvents:output_type -> ernic.v1.WatchEventsResponse
-	37, // [37:45] is the sub-list for method output_type
-	29, // [29:37] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	26, // 11: ernic.v1.SessionResponse.set_link:type_name -> ernic.v1.SetLink
+	35, // 12: ernic.v1.Register.protocol:type_name -> ernic.v1.VersionRange
+	36, // 13: ernic.v1.Register.have:type_name -> ernic.v1.MeshPoint
+	37, // 14: ernic.v1.Registered.health_interval:type_name -> google.protobuf.Duration
+	8,  // 15: ernic.v1.Registered.claims:type_name -> ernic.v1.Claim
+	0,  // 16: ernic.v1.Refusal.reason:type_name -> ernic.v1.RefusalReason
+	35, // 17: ernic.v1.Refusal.protocol:type_name -> ernic.v1.VersionRange
+	38, // 18: ernic.v1.Heartbeat.report:type_name -> ernic.v1.NodeReport
+	39, // 19: ernic.v1.Claim.source:type_name -> ernic.v1.ClaimSource
+	8,  // 20: ernic.v1.ClaimUpdate.claim:type_name -> ernic.v1.Claim
+	11, // 21: ernic.v1.ClaimAck.rejected:type_name -> ernic.v1.RejectedClaim
+	40, // 22: ernic.v1.ListNodesResponse.nodes:type_name -> ernic.v1.Node
+	40, // 23: ernic.v1.WatchNodesResponse.nodes:type_name -> ernic.v1.Node
+	41, // 24: ernic.v1.ListGidsResponse.gids:type_name -> ernic.v1.Gid
+	41, // 25: ernic.v1.WatchGidsResponse.gids:type_name -> ernic.v1.Gid
+	41, // 26: ernic.v1.WatchGidsResponse.removed:type_name -> ernic.v1.Gid
+	37, // 27: ernic.v1.EvictNodeResponse.quarantine:type_name -> google.protobuf.Duration
+	33, // 28: ernic.v1.WatchEventsResponse.events:type_name -> ernic.v1.Event
+	42, // 29: ernic.v1.Event.time:type_name -> google.protobuf.Timestamp
+	1,  // 30: ernic.v1.ManagerService.Session:input_type -> ernic.v1.SessionRequest
+	16, // 31: ernic.v1.ManagerService.ListNodes:input_type -> ernic.v1.ListNodesRequest
+	18, // 32: ernic.v1.ManagerService.WatchNodes:input_type -> ernic.v1.WatchNodesRequest
+	20, // 33: ernic.v1.ManagerService.ListGids:input_type -> ernic.v1.ListGidsRequest
+	22, // 34: ernic.v1.ManagerService.WatchGids:input_type -> ernic.v1.WatchGidsRequest
+	24, // 35: ernic.v1.ManagerService.EvictNode:input_type -> ernic.v1.EvictNodeRequest
+	29, // 36: ernic.v1.ManagerService.DrainNode:input_type -> ernic.v1.DrainNodeRequest
+	27, // 37: ernic.v1.ManagerService.SetNodeLink:input_type -> ernic.v1.SetNodeLinkRequest
+	31, // 38: ernic.v1.ManagerService.WatchEvents:input_type -> ernic.v1.WatchEventsRequest
+	2,  // 39: ernic.v1.ManagerService.Session:output_type -> ernic.v1.SessionResponse
+	17, // 40: ernic.v1.ManagerService.ListNodes:output_type -> ernic.v1.ListNodesResponse
+	19, // 41: ernic.v1.ManagerService.WatchNodes:output_type -> ernic.v1.WatchNodesResponse
+	21, // 42: ernic.v1.ManagerService.ListGids:output_type -> ernic.v1.ListGidsResponse
+	23, // 43: ernic.v1.ManagerService.WatchGids:output_type -> ernic.v1.WatchGidsResponse
+	25, // 44: ernic.v1.ManagerService.EvictNode:output_type -> ernic.v1.EvictNodeResponse
+	30, // 45: ernic.v1.ManagerService.DrainNode:output_type -> ernic.v1.DrainNodeResponse
+	28, // 46: ernic.v1.ManagerService.SetNodeLink:output_type -> ernic.v1.SetNodeLinkResponse
+	32, // 47: ernic.v1.ManagerService.WatchEvents:output_type -> ernic.v1.WatchEventsResponse
+	39, // [39:48] is the sub-list for method output_type
+	30, // [30:39] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_ernic_v1_manager_proto_init() }
@@ -2225,6 +2407,7 @@ func file_ernic_v1_manager_proto_init() {
 		(*SessionResponse_Mesh)(nil),
 		(*SessionResponse_Probe)(nil),
 		(*SessionResponse_Drain)(nil),
+		(*SessionResponse_SetLink)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2232,7 +2415,7 @@ func file_ernic_v1_manager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ernic_v1_manager_proto_rawDesc), len(file_ernic_v1_manager_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   30,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	ManagerService_WatchGids_FullMethodName   = "/ernic.v1.ManagerService/WatchGids"
 	ManagerService_EvictNode_FullMethodName   = "/ernic.v1.ManagerService/EvictNode"
 	ManagerService_DrainNode_FullMethodName   = "/ernic.v1.ManagerService/DrainNode"
+	ManagerService_SetNodeLink_FullMethodName = "/ernic.v1.ManagerService/SetNodeLink"
 	ManagerService_WatchEvents_FullMethodName = "/ernic.v1.ManagerService/WatchEvents"
 )
 
@@ -55,6 +56,8 @@ type ManagerServiceClient interface {
 	EvictNode(ctx context.Context, in *EvictNodeRequest, opts ...grpc.CallOption) (*EvictNodeResponse, error)
 	// DrainNode asks a worker to end when its guest leaves, at once if it has none.
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
+	// SetNodeLink takes the Ethernet link of a worker's NIC down, or leaves it to its wire again.
+	SetNodeLink(ctx context.Context, in *SetNodeLinkRequest, opts ...grpc.CallOption) (*SetNodeLinkResponse, error)
 	// WatchEvents sends what has happened, oldest first, and goes on if asked to.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 }
@@ -158,6 +161,16 @@ func (c *managerServiceClient) DrainNode(ctx context.Context, in *DrainNodeReque
 	return out, nil
 }
 
+func (c *managerServiceClient) SetNodeLink(ctx context.Context, in *SetNodeLinkRequest, opts ...grpc.CallOption) (*SetNodeLinkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetNodeLinkResponse)
+	err := c.cc.Invoke(ctx, ManagerService_SetNodeLink_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *managerServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[3], ManagerService_WatchEvents_FullMethodName, cOpts...)
@@ -199,6 +212,8 @@ type ManagerServiceServer interface {
 	EvictNode(context.Context, *EvictNodeRequest) (*EvictNodeResponse, error)
 	// DrainNode asks a worker to end when its guest leaves, at once if it has none.
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
+	// SetNodeLink takes the Ethernet link of a worker's NIC down, or leaves it to its wire again.
+	SetNodeLink(context.Context, *SetNodeLinkRequest) (*SetNodeLinkResponse, error)
 	// WatchEvents sends what has happened, oldest first, and goes on if asked to.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	mustEmbedUnimplementedManagerServiceServer()
@@ -231,6 +246,9 @@ func (UnimplementedManagerServiceServer) EvictNode(context.Context, *EvictNodeRe
 }
 func (UnimplementedManagerServiceServer) DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DrainNode not implemented")
+}
+func (UnimplementedManagerServiceServer) SetNodeLink(context.Context, *SetNodeLinkRequest) (*SetNodeLinkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetNodeLink not implemented")
 }
 func (UnimplementedManagerServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
@@ -357,6 +375,24 @@ func _ManagerService_DrainNode_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ManagerService_SetNodeLink_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetNodeLinkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagerServiceServer).SetNodeLink(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagerService_SetNodeLink_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagerServiceServer).SetNodeLink(ctx, req.(*SetNodeLinkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ManagerService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchEventsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -390,6 +426,10 @@ var ManagerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DrainNode",
 			Handler:    _ManagerService_DrainNode_Handler,
+		},
+		{
+			MethodName: "SetNodeLink",
+			Handler:    _ManagerService_SetNodeLink_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -886,6 +886,10 @@ type NodeReport struct {
 	LinkReports []*LinkReport `protobuf:"bytes,8,rep,name=link_reports,json=linkReports,proto3" json:"link_reports,omitempty"`
 	// host:port on which the worker answers operators (WorkerService); empty if it does not.
 	StatusAddress string `protobuf:"bytes,9,opt,name=status_address,json=statusAddress,proto3" json:"status_address,omitempty"`
+	// The guest's Ethernet has a carrier.
+	Carrier bool `protobuf:"varint,10,opt,name=carrier,proto3" json:"carrier,omitempty"`
+	// An operator has taken the link of the NIC down.
+	LinkDown      bool `protobuf:"varint,11,opt,name=link_down,json=linkDown,proto3" json:"link_down,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -981,6 +985,20 @@ func (x *NodeReport) GetStatusAddress() string {
 		return x.StatusAddress
 	}
 	return ""
+}
+
+func (x *NodeReport) GetCarrier() bool {
+	if x != nil {
+		return x.Carrier
+	}
+	return false
+}
+
+func (x *NodeReport) GetLinkDown() bool {
+	if x != nil {
+		return x.LinkDown
+	}
+	return false
 }
 
 // InterfaceReport is the state of the host's interface behind a NIC.
@@ -1297,7 +1315,7 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"\x06claims\x18\x0f \x01(\rR\x06claims\x12\x1a\n" +
 	"\bidentity\x18\x10 \x01(\tR\bidentity\x128\n" +
 	"\n" +
-	"clock_skew\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tclockSkew\"\x82\x03\n" +
+	"clock_skew\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tclockSkew\"\xb9\x03\n" +
 	"\n" +
 	"NodeReport\x12%\n" +
 	"\x0eguest_attached\x18\x01 \x01(\bR\rguestAttached\x12\x14\n" +
@@ -1308,7 +1326,10 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"\bdraining\x18\x06 \x01(\bR\bdraining\x127\n" +
 	"\tinterface\x18\a \x01(\v2\x19.ernic.v1.InterfaceReportR\tinterface\x127\n" +
 	"\flink_reports\x18\b \x03(\v2\x14.ernic.v1.LinkReportR\vlinkReports\x12%\n" +
-	"\x0estatus_address\x18\t \x01(\tR\rstatusAddress\"a\n" +
+	"\x0estatus_address\x18\t \x01(\tR\rstatusAddress\x12\x18\n" +
+	"\acarrier\x18\n" +
+	" \x01(\bR\acarrier\x12\x1b\n" +
+	"\tlink_down\x18\v \x01(\bR\blinkDown\"a\n" +
 	"\x0fInterfaceReport\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apresent\x18\x02 \x01(\bR\apresent\x12\x0e\n" +

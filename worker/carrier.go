@@ -42,6 +42,7 @@ type carrier struct {
 	dropped   atomic.Uint64 // packets the link gave up
 	badHeader atomic.Uint64 // frames from a peer that hold no packet
 	badClass  atomic.Uint64 // frames of a class nobody here wants
+	noLAN     atomic.Uint64 // Ethernet frames for everybody, whose LIF here is not on the mesh
 }
 
 // frames keeps the frame descriptors that pass through the Link interface off
@@ -110,11 +111,17 @@ func class(p *packet.Packet) fabric.Class {
 
 // Receive implements fabric.Receiver.
 func (c *carrier) Receive(f *fabric.Frame) {
-	switch {
-	case f.Class == fabric.Ethernet && c.lan != nil:
+	switch f.Class {
+	case fabric.Reliable, fabric.Datagram:
+	case fabric.Ethernet:
+		if c.lan == nil {
+			c.noLAN.Add(1)
+			f.Release()
+			return
+		}
 		c.lan.Deliver(f)
 		return
-	case f.Class != fabric.Reliable && f.Class != fabric.Datagram:
+	default:
 		c.badClass.Add(1)
 		f.Release()
 		return

@@ -170,6 +170,22 @@ func TestReceive_RefusesWhatIsNoPacketAndReleasesIt(t *testing.T) {
 	}
 }
 
+// fakeLAN counts what it gets and gives it back.
+type fakeLAN struct{ n int }
+
+func (l *fakeLAN) Deliver(f *fabric.Frame) { l.n++; f.Release() }
+
+func TestReceive_EthernetGoesToTheLAN(t *testing.T) {
+	l, owner := &fakeLAN{}, new(counted)
+	k := &carrier{engine: &fakeEngine{}}
+	k.Receive(&fabric.Frame{Class: fabric.Ethernet, Owner: owner})
+	k.lan = l
+	k.Receive(&fabric.Frame{Class: fabric.Ethernet, Owner: owner})
+	if l.n != 1 || owner.n != 2 || k.noLAN.Load() != 1 {
+		t.Errorf("%d frames delivered, %d released, %d counted as nobody's", l.n, owner.n, k.noLAN.Load())
+	}
+}
+
 func TestWritable_WakesTheQueuePairsOfTheGroup(t *testing.T) {
 	e := &fakeEngine{}
 	k := &carrier{engine: e}

@@ -33,7 +33,7 @@ var features = []string{
 // cross whole, each can be switched off and on in the middle of traffic, and no
 // checksum is ever wrong.
 func TestOffloads_OverTheMesh(t *testing.T) {
-	s := start(t, site.Options{Name: "ofm", OverMesh: true, WorkerArgs: profile(t)})
+	s := start(t, site.Options{Name: "ofm", OverMesh: true, WorkerArgs: []string{"--nic-profile", "generic-100g"}})
 	exercise(t, s)
 }
 

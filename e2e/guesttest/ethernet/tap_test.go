@@ -5,6 +5,7 @@ package ethernet
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ernic-dev/ernic/e2e/lab"
@@ -67,7 +68,7 @@ func TestTAP_TheCarrierFollowsTheInterface(t *testing.T) {
 		}
 		works()
 	}
-	_ = flood.Signal(15)
+	_ = flood.Signal(syscall.SIGTERM)
 	_, _ = flood.Wait()
 	if down := must(t, n.Guest, "cat /sys/class/net/eth0/carrier_down_count"); down != "3" {
 		t.Errorf("the carrier was lost %s times, want 3", down)

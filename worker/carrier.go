@@ -20,7 +20,11 @@ type engine interface {
 // router finds the node that answers for a destination now.
 type router interface {
 	Route(dst *packet.Address) (node uint32, ok bool)
+	RouteMAC(mac [6]byte) (node uint32, ok bool)
 }
+
+// gsi is the queue pair of connection management.
+const gsi = 1
 
 // lan is what the carrier hands arriving Ethernet frames to.
 type lan interface {
@@ -58,6 +62,12 @@ func (c *carrier) Transmit(dst *packet.Address, p *packet.Packet) qp.Verdict {
 		return qp.Lost
 	}
 	node, ok := c.router.Route(dst)
+	if !ok && p.DstQPN == gsi {
+		// A guest that has sent nothing yet has told nobody its addresses. The
+		// first connection to it may come from a neighbour that knows its MAC
+		// from before; with the answer the address is known.
+		node, ok = c.router.RouteMAC(dst.MAC)
+	}
 	if !ok {
 		c.noRoute.Add(1)
 		p.Release()

@@ -8,6 +8,7 @@ import (
 	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/qp"
 	"github.com/ernic-dev/ernic/fabric"
+	"github.com/ernic-dev/ernic/proto/gid"
 )
 
 // fakeLink answers every frame with one verdict and keeps the last one.
@@ -50,6 +51,11 @@ func (r fixedRoute) Route(dst *packet.Address) (uint32, bool) {
 	return n, ok
 }
 
+func (r fixedRoute) RouteMAC(mac [6]byte) (uint32, bool) {
+	n, ok := r[gid.FromMAC(mac)]
+	return n, ok
+}
+
 func newPacket(op packet.Op, flags packet.Flags) *packet.Packet {
 	p := packet.Get(100)
 	p.Op, p.Flags, p.SrcQPN, p.DstQPN, p.Count = op, flags, 9, 8, 1
@@ -81,6 +87,30 @@ func TestTransmit_VerdictsOfTheLink(t *testing.T) {
 		if c.want == qp.Full {
 			p.Release() // still ours
 		}
+	}
+}
+
+// A guest that has only been booted is known by its MAC. A neighbour that knows
+// the MAC must be able to connect; data goes by the address alone.
+func TestTransmit_ConnectsToAGuestThatHasSentNothing(t *testing.T) {
+	mac := [6]byte{2, 0, 0, 0, 0, 7}
+	dst := &packet.Address{GID: [16]byte{15: 1}, MAC: mac}
+	k := &carrier{router: fixedRoute{gid.FromMAC(mac): 7}}
+	link := &fakeLink{}
+	k.use(link)
+	for _, c := range []struct {
+		op   packet.Op
+		qpn  uint32
+		want qp.Verdict
+	}{{packet.Datagram, gsi, qp.Sent}, {packet.Datagram, 8, qp.Lost}, {packet.Send, 8, qp.Lost}} {
+		p := newPacket(c.op, 0)
+		p.DstQPN = c.qpn
+		if v := k.Transmit(dst, p); v != c.want {
+			t.Errorf("%v for QP %d: verdict %v, want %v", c.op, c.qpn, v, c.want)
+		}
+	}
+	if link.last.Dst != 7 {
+		t.Errorf("sent to node %d", link.last.Dst)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/ernic-dev/ernic/fabric"
 	"github.com/ernic-dev/ernic/fabric/loopback"
 	"github.com/ernic-dev/ernic/fabric/none"
+	"github.com/ernic-dev/ernic/proto/gid"
 	"github.com/ernic-dev/ernic/worker/meshport"
 )
 
@@ -172,6 +173,14 @@ func (w *Worker) Route(dst *packet.Address) (uint32, bool) {
 		return 0, false
 	}
 	return w.mesh.route(dst.GID)
+}
+
+// RouteMAC implements router: the node whose LIF has the MAC address.
+func (w *Worker) RouteMAC(mac [6]byte) (uint32, bool) {
+	if w.mesh == nil {
+		return 0, false
+	}
+	return w.mesh.route(gid.FromMAC(mac))
 }
 
 // close gives back what New opened. Parts that were never made are skipped.

@@ -179,6 +179,11 @@ func killTarget(t *testing.T, target, initiator *site.Node) string {
 	awaitIO(t, initiator, dev)
 	target.Worker.Kill()
 	killed := time.Now()
+	if !*long {
+		// Otherwise the kernel asks a MAC that does not answer for more than a
+		// minute before it gives up.
+		must(t, initiator.Guest, "ip neigh flush dev eth0")
+	}
 	select {
 	case <-fio.Done():
 	case <-time.After(2 * time.Minute):
@@ -195,8 +200,7 @@ func killTarget(t *testing.T, target, initiator *site.Node) string {
 		t.Errorf("fio met no I/O error:\n%.2000s%.2000s", r.Stdout, r.Stderr)
 	}
 	// The initiator lives and lets the controller go. An attempt to connect
-	// again may be under way, which the kernel does not cut short: it asks a
-	// silent peer for more than a minute.
+	// again may be under way, which the kernel does not cut short.
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if _, err := initiator.Guest.Run(ctx, guest.Shell("nvme disconnect -n ernic; ! nvme list-subsys | grep ernic")); err != nil {

@@ -178,10 +178,20 @@ var counters = [...]counter{
 	{"tx_rdma_drop_no_ah", 1136, qp.DropNoAH, false},
 	{"tx_rdma_drop_no_route", 1144, qp.DropNoRoute, false},
 	{"tx_rdma_drop_link_full", 1152, qp.DropFull, false},
+	// Of an offload of collective libraries that this device does not offer;
+	// tools that read the family find it.
+	{"tx_rdma_ccl_cts_bytes", 1160, never, true},
+	{"tx_rdma_ccl_cts_pkts", 1168, never, true},
+	{"rx_rdma_ccl_cts_bytes", 1176, never, true},
+	{"rx_rdma_ccl_cts_pkts", 1184, never, true},
+	{"tx_rdma_ccl_cts_retx_bytes", 1192, never, true},
+	{"tx_rdma_ccl_cts_retx_pkts", 1200, never, true},
+	{"tx_rdma_ccl_cts_ack_timeout", 1208, never, true},
+	{"resp_rx_ccl_cts_outouf_seq", 1216, never, true},
 }
 
 // valuesLen is the size of all values.
-const valuesLen = 1160
+const valuesLen = 1224
 
 // fill writes the values below len(b) at their offsets.
 func fill(b []byte, v *[qp.NumCounters]uint64) {

@@ -236,7 +236,7 @@ func TestAdmin_ModifyUsesOnlyMaskedFields(t *testing.T) {
 		p := n.createQP(qpOptions{})
 		garbage := func() abi.ModifyQP {
 			return abi.ModifyQP{
-				Flags: 0xffff, RQPSN: 0xdeadbeef, SQPSN: 0xdeadbeef, QKeyDestQPN: 0xdeadbeef, RateLimit: 0xdeadbeef,
+				Flags: 0x100f, RQPSN: 0xdeadbeef, SQPSN: 0xdeadbeef, QKeyDestQPN: 0xdeadbeef, RateLimit: 0xdeadbeef,
 				PMTU: 0xff, RetryCnt: 15, RNRRetry: 15, RNRTimer: 0xff, Timeout: 0xff, RSQDepth: 0xff, RRQDepth: 0xff, PKey: 0xffff,
 				AH: 0xffffff, TemplateLen: 0xff, PCP: 0xff, DSCP: 0xff, State: 15, CurState: 15, DMA: 0xdeadbeefdeadbeef, ID: p.id,
 			}
@@ -246,7 +246,7 @@ func TestAdmin_ModifyUsesOnlyMaskedFields(t *testing.T) {
 		n.ram.Write(at, tmpl)
 
 		m := garbage()
-		m.Mask, m.State, m.Flags = maskInitRC, 1, 0x8300|abi.QPRemoteWrite
+		m.Mask, m.State, m.Flags = maskInitRC, 1, abi.QPRemoteWrite
 		n.must(abi.AdminModifyQP, &m)
 		m = garbage()
 		m.Mask, m.State = maskRTRRC, 2

@@ -20,7 +20,7 @@ func (q *queuePair) FetchSend(w *qp.SendWork) bool {
 		return false
 	}
 	if !readable {
-		*w = qp.SendWork{Index: uint16(index), Signaled: true, Bad: qp.LocalQPOperErr}
+		*w = qp.SendWork{Index: uint16(index), Signaled: true, Bad: qp.LocalQPOperErr, Unreadable: true}
 		return true
 	}
 	wqe.Send(w, b, uint16(index), q.typ)
@@ -29,12 +29,12 @@ func (q *queuePair) FetchSend(w *qp.SendWork) bool {
 
 // FetchRecv implements qp.Env.
 func (q *queuePair) FetchRecv(r *qp.RecvWork) bool {
-	b, index, readable, ok := q.rq.fetch(q.lif.mem)
+	b, _, readable, ok := q.rq.fetch(q.lif.mem)
 	if !ok {
 		return false
 	}
 	if !readable {
-		*r = qp.RecvWork{ID: uint64(index), Bad: qp.LocalQPOperErr}
+		*r = qp.RecvWork{Bad: qp.LocalQPOperErr, Unreadable: true}
 		return true
 	}
 	wqe.Recv(r, b)
@@ -60,12 +60,12 @@ func (q *queuePair) CompleteNPG(index uint16, st qp.Status, _ bool) {
 
 func (q *queuePair) completeSend(c *abi.CQE, st qp.Status) {
 	if st == qp.OK {
-		q.sendCQ.Post(c, false)
+		q.heard(q.sendCQ.Post(c, false))
 		return
 	}
 	c.Error, c.StatusLength = true, uint32(st)
 	flush := q.sendFlush()
-	q.sendCQ.PostFailed(c, &flush)
+	q.heard(q.sendCQ.PostFailed(c, &flush))
 	q.sendFlushed = true
 }
 
@@ -75,7 +75,7 @@ func (q *queuePair) CompleteRecv(r *qp.RecvCompletion) {
 	if r.Status != qp.OK {
 		c.Error, c.StatusLength = true, uint32(r.Status)
 		flush := q.recvFlush()
-		q.recvCQ.PostFailed(&c, &flush)
+		q.heard(q.recvCQ.PostFailed(&c, &flush))
 		q.recvFlushed = true
 		return
 	}
@@ -91,7 +91,15 @@ func (q *queuePair) CompleteRecv(r *qp.RecvCompletion) {
 			c.SrcQPNOp |= abi.RecvVLAN
 		}
 	}
-	q.recvCQ.Post(&c, r.Solicited)
+	q.heard(q.recvCQ.Post(&c, r.Solicited))
+}
+
+// heard notes whether a completion reaches the guest. A QP with one that does
+// not ends, after the Step at hand.
+func (q *queuePair) heard(ok bool) {
+	if !ok {
+		q.unheard.Store(true)
+	}
 }
 
 func (q *queuePair) sendFlush() abi.CQE {
@@ -133,7 +141,7 @@ func (q *queuePair) Event(e qp.Event) {
 // Address implements qp.Env.
 func (q *queuePair) Address(ah uint32, n int, imm bool, h *packet.Header) (packet.Address, bool) {
 	a := q.lif.ahs.Get(ah)
-	if a == nil || a.pd != q.domain.PD {
+	if a == nil || a.pd != q.domain.Load().PD {
 		return packet.Address{}, false
 	}
 	t := a.template

@@ -27,6 +27,7 @@ type fabric struct {
 	mu     sync.Mutex // guards all below
 	nodes  map[[6]byte]*rdma.Engine
 	intake func(p *packet.Packet) qp.Verdict // what to do instead of delivery; nil or Sent: deliver
+	stuck  func(p *packet.Packet)            // takes the packets and keeps them; nil: nobody does
 
 	judging sync.Mutex // held while intake runs: it is asked about one packet at a time
 }
@@ -35,8 +36,14 @@ func newFabric() *fabric { return &fabric{nodes: make(map[[6]byte]*rdma.Engine)}
 
 func (f *fabric) Transmit(dst *packet.Address, p *packet.Packet) qp.Verdict {
 	f.mu.Lock()
-	e, intake := f.nodes[dst.MAC], f.intake
+	e, intake, stuck := f.nodes[dst.MAC], f.intake, f.stuck
 	f.mu.Unlock()
+	if stuck != nil {
+		f.judging.Lock()
+		defer f.judging.Unlock()
+		stuck(p)
+		return qp.Sent
+	}
 	if e == nil {
 		p.Release()
 		return qp.Lost
@@ -60,6 +67,13 @@ func (f *fabric) filter(g func(p *packet.Packet) qp.Verdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.intake = g
+}
+
+// setStuck makes a link that holds every packet: g is given them to keep.
+func (f *fabric) setStuck(g func(p *packet.Packet)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stuck = g
 }
 
 // seenAddress is a report to the AddressObserver.
@@ -350,7 +364,12 @@ func (n *node) id() uint32 {
 // createCQ makes a contiguous CQ on EQ 2.
 func (n *node) createCQ(depth uint8, pid uint16) *compRing {
 	n.t.Helper()
-	q := &compRing{id: n.id(), pid: uint32(pid), at: n.ram.Alloc(32 << depth), depth: depth}
+	return n.createCQAt(n.ram.Alloc(32<<depth), depth, pid)
+}
+
+func (n *node) createCQAt(at uint64, depth uint8, pid uint16) *compRing {
+	n.t.Helper()
+	q := &compRing{id: n.id(), pid: uint32(pid), at: at, depth: depth}
 	n.must(abi.AdminCreateCQ, &abi.CreateCQ{EQ: 2, DepthLog2: depth, StrideLog2: 5, ID: q.id, MapCount: 1, DMA: q.at, DBID: pid})
 	return q
 }
@@ -361,6 +380,7 @@ type pair struct {
 	id         uint32
 	pid        uint32
 	typ        uint8
+	flags      uint16 // of CREATE_QP, which the driver repeats in every MODIFY_QP
 	scq, rcq   *compRing
 	sq, rq     uint64
 	depth      uint8
@@ -379,6 +399,7 @@ type qpOptions struct {
 	stride uint8
 	scq    *compRing
 	rcq    *compRing
+	sq, rq uint64 // memory of the rings; 0: allocated
 }
 
 func (n *node) createQP(o qpOptions) *pair {
@@ -398,9 +419,14 @@ func (n *node) createQP(o qpOptions) *pair {
 	if o.rcq == nil {
 		o.rcq = o.scq
 	}
-	p := &pair{n: n, id: o.id, pid: uint32(o.pid), typ: o.typ, scq: o.scq, rcq: o.rcq, depth: o.depth, stride: o.stride}
+	p := &pair{n: n, id: o.id, pid: uint32(o.pid), typ: o.typ, flags: uint16(o.flags), scq: o.scq, rcq: o.rcq, depth: o.depth, stride: o.stride}
 	size := uint64(1) << (o.depth + o.stride)
-	p.sq, p.rq = n.ram.Alloc(size), n.ram.Alloc(size)
+	if p.sq, p.rq = o.sq, o.rq; p.sq == 0 {
+		p.sq = n.ram.Alloc(size)
+	}
+	if p.rq == 0 {
+		p.rq = n.ram.Alloc(size)
+	}
 	n.must(abi.AdminCreateQP, p.create(o))
 	return p
 }
@@ -454,7 +480,7 @@ func (p *pair) connect(peer *pair) {
 
 func (p *pair) toInit() {
 	p.n.t.Helper()
-	p.n.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: maskInitRC, State: 1, Flags: allRights, ID: p.id})
+	p.n.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: maskInitRC, State: 1, Flags: allRights | p.flags, ID: p.id})
 }
 
 func (p *pair) toRTR(peer *pair) {
@@ -467,7 +493,7 @@ func (p *pair) toRTR(peer *pair) {
 		mask = maskRTRUC
 	}
 	p.n.must(abi.AdminModifyQP, &abi.ModifyQP{
-		Mask: mask, State: 2, PMTU: 10, RQPSN: peer.id * 7, QKeyDestQPN: peer.id, RNRTimer: 12, RSQDepth: 5,
+		Mask: mask, State: 2, Flags: p.flags, PMTU: 10, RQPSN: peer.id * 7, QKeyDestQPN: peer.id, RNRTimer: 12, RSQDepth: 5,
 		AH: p.id + 1000, TemplateLen: uint8(len(tmpl)), DMA: at, ID: p.id,
 	})
 	p.n.ram.Free(at, uint64(len(tmpl)))
@@ -475,12 +501,18 @@ func (p *pair) toRTR(peer *pair) {
 
 func (p *pair) toRTS() {
 	p.n.t.Helper()
+	p.toRTSWith(14, 7, 7)
+}
+
+// toRTSWith is toRTS with the encoded timeout, retry_cnt and rnr_retry.
+func (p *pair) toRTSWith(timeout, retry, rnr uint8) {
+	p.n.t.Helper()
 	mask := uint32(maskRTSRC)
 	if p.typ == abi.TypeUC {
 		mask = maskRTSUC
 	}
 	p.n.must(abi.AdminModifyQP, &abi.ModifyQP{
-		Mask: mask, State: 3, SQPSN: p.id * 7, Timeout: 14, RetryCnt: 7, RNRRetry: 7, RRQDepth: 4, ID: p.id,
+		Mask: mask, State: 3, Flags: p.flags, SQPSN: p.id * 7, Timeout: timeout, RetryCnt: retry, RNRRetry: rnr, RRQDepth: 4, ID: p.id,
 	})
 }
 
@@ -489,9 +521,9 @@ func (n *node) datagramQP(o qpOptions, qkey uint32) *pair {
 	n.t.Helper()
 	o.typ = abi.TypeUD
 	p := n.createQP(o)
-	n.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: maskInitUD, State: 1, QKeyDestQPN: qkey, ID: p.id})
-	n.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: 1, State: 2, ID: p.id})
-	n.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: 0x10001, State: 3, ID: p.id})
+	n.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: maskInitUD, State: 1, Flags: p.flags, QKeyDestQPN: qkey, ID: p.id})
+	n.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: 1, State: 2, Flags: p.flags, ID: p.id})
+	n.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: 0x10001, State: 3, Flags: p.flags, ID: p.id})
 	return p
 }
 

@@ -53,7 +53,7 @@ func (q *queuePair) local(s *qp.SGE, off, n uint64, r mr.Right) (mr.Ref, mr.Faul
 	if off > math.MaxUint64-s.VA {
 		return mr.Ref{}, mr.OutOfRange
 	}
-	return q.lif.mrs.Local(&q.domain, s.Key, s.VA+off, n, r)
+	return q.lif.mrs.Local(q.domain.Load(), s.Key, s.VA+off, n, r)
 }
 
 // Scatter implements qp.Env. Nothing changes unless all of it is allowed.
@@ -129,14 +129,14 @@ func right(a qp.Access) mr.Right {
 
 // RemoteCheck implements qp.Env.
 func (q *queuePair) RemoteCheck(rkey uint32, va, n uint64, need qp.Access) qp.Status {
-	ref, f := q.lif.mrs.Remote(&q.domain, rkey, va, n, right(need))
+	ref, f := q.lif.mrs.Remote(q.domain.Load(), rkey, va, n, right(need))
 	ref.Release()
 	return q.remote(f)
 }
 
 // RemoteWrite implements qp.Env.
 func (q *queuePair) RemoteWrite(rkey uint32, va uint64, src []byte) qp.Status {
-	ref, f := q.lif.mrs.Remote(&q.domain, rkey, va, uint64(len(src)), mr.RemoteWrite)
+	ref, f := q.lif.mrs.Remote(q.domain.Load(), rkey, va, uint64(len(src)), mr.RemoteWrite)
 	if f == mr.OK {
 		f = ref.WriteAt(src, 0)
 		ref.Release()
@@ -146,7 +146,7 @@ func (q *queuePair) RemoteWrite(rkey uint32, va uint64, src []byte) qp.Status {
 
 // RemoteRead implements qp.Env.
 func (q *queuePair) RemoteRead(rkey uint32, va uint64, dst []byte) qp.Status {
-	ref, f := q.lif.mrs.Remote(&q.domain, rkey, va, uint64(len(dst)), mr.RemoteRead)
+	ref, f := q.lif.mrs.Remote(q.domain.Load(), rkey, va, uint64(len(dst)), mr.RemoteRead)
 	if f == mr.OK {
 		f = ref.ReadAt(dst, 0)
 		ref.Release()
@@ -159,7 +159,7 @@ func (q *queuePair) RemoteAtomic(rkey uint32, va uint64, op packet.Op, operand, 
 	if va%8 != 0 {
 		return 0, qp.RemoteInvReqErr
 	}
-	ref, f := q.lif.mrs.Remote(&q.domain, rkey, va, 8, mr.RemoteAtomic)
+	ref, f := q.lif.mrs.Remote(q.domain.Load(), rkey, va, 8, mr.RemoteAtomic)
 	var old uint64
 	if f == mr.OK {
 		if op == packet.CompareSwap {
@@ -174,7 +174,7 @@ func (q *queuePair) RemoteAtomic(rkey uint32, va uint64, op packet.Op, operand, 
 
 // RemoteInvalidate implements qp.Env.
 func (q *queuePair) RemoteInvalidate(rkey uint32) qp.Status {
-	return q.remote(q.lif.mrs.Invalidate(&q.domain, rkey))
+	return q.remote(q.lif.mrs.Invalidate(q.domain.Load(), rkey))
 }
 
 // remote is what a peer is told of a fault.
@@ -198,16 +198,16 @@ func (q *queuePair) Local(w *qp.SendWork) qp.Status {
 		// The work names guest addresses, so only the kernel may post it: its
 		// own queue pairs have the privilege of key 0.
 		f = mr.NotPrivileged
-		if q.flags&abi.QPPrivileged != 0 {
-			f = q.lif.mrs.Register(&q.domain, &mr.Registration{
+		if q.domain.Load().Flags&abi.QPPrivileged != 0 {
+			f = q.lif.mrs.Register(q.domain.Load(), &mr.Registration{
 				Key: l.Key, NewKey: l.NewKey, Access: l.Access, VA: l.VA, Length: l.Length,
 				Offset: l.Offset, DMA: l.DMA, MapCount: l.MapCount, PageShift: l.PageShift,
 			})
 		}
 	case qp.OpLocalInv:
-		f = q.lif.mrs.Invalidate(&q.domain, l.Key)
+		f = q.lif.mrs.Invalidate(q.domain.Load(), l.Key)
 	case qp.OpBindMW:
-		f = q.lif.mrs.Bind(&q.domain, &mr.Binding{
+		f = q.lif.mrs.Bind(q.domain.Load(), &mr.Binding{
 			Key: l.Key, NewKey: l.NewKey, Parent: l.ParentKey, Access: l.Access, VA: l.VA, Length: l.Length,
 		})
 	}

@@ -18,6 +18,9 @@ func (l *lif) adminModifyQP(b []byte) error {
 	if q == nil {
 		return abi.Refuse(abi.AdminBadIndex, "modify QP %d: does not exist", c.ID)
 	}
+	if c.Flags&unoffered != 0 {
+		return abi.Refuse(abi.AdminBadAttr, "modify QP %d: flags %#x are not offered", c.ID, c.Flags)
+	}
 	mask := qp.Mask(c.Mask)
 	attr := qp.Attr{
 		State: qp.State(c.State), Access: qp.Access(c.Flags) & (qp.RemoteWrite | qp.RemoteRead | qp.RemoteAtomic),
@@ -36,7 +39,7 @@ func (l *lif) adminModifyQP(b []byte) error {
 		if err != nil {
 			return abi.Refuse(abi.AdminBadAttr, "modify QP %d: %v", c.ID, err)
 		}
-		handle = &addressHandle{pd: q.domain.PD, template: t}
+		handle = &addressHandle{pd: q.domain.Load().PD, template: t}
 		attr.Dest = packet.Address{GID: t.DstGID, MAC: t.DstMAC}
 		attr.SrcGID = t.SrcGID
 	}
@@ -47,6 +50,7 @@ func (l *lif) adminModifyQP(b []byte) error {
 		}
 		return abi.Refuse(abi.AdminBadAttr, "%v", err)
 	}
+	q.carry(c.Flags)
 	if mask&qp.MaskState != 0 && attr.State == qp.Reset {
 		q.restart()
 	}
@@ -61,11 +65,26 @@ func (l *lif) adminModifyQP(b []byte) error {
 	return nil
 }
 
+// carried are the QP flags that the driver repeats in every MODIFY_QP whatever
+// the mask: privileges of the protection domain, and layouts of the rings.
+const carried = abi.QPSendSpec | abi.QPRecvSpec | abi.QPRemotePrivileged | abi.QPPrivileged
+
+// carry takes over the flags of a MODIFY_QP that no mask bit guards.
+func (q *queuePair) carry(flags uint16) {
+	d := *q.domain.Load()
+	now := d.Flags&^carried | flags&carried
+	if now != d.Flags {
+		d.Flags = now
+		q.domain.Store(&d)
+	}
+}
+
 // restart puts the rings back to what CREATE_QP made, after the core has gone
 // to RESET: the driver starts again at index 0 and scrubs the CQs.
 func (q *queuePair) restart() {
 	q.sq.reset()
 	q.rq.reset()
+	q.unheard.Store(false)
 	q.sendCQ.Purge(q.id)
 	q.recvCQ.Purge(q.id)
 }
@@ -85,7 +104,7 @@ func (l *lif) adminQueryQP(b []byte) error {
 		return abi.Refuse(abi.AdminBadAttr, "query QP %d: the QP has no address vector", c.ID)
 	}
 	a := q.core.Query()
-	flags := q.flags | uint16(a.Access)
+	flags := q.domain.Load().Flags&^mrRights | uint16(a.Access)
 	if a.Draining {
 		flags |= abi.QPSQDraining
 	}

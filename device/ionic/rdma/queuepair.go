@@ -20,8 +20,7 @@ type queuePair struct {
 	id     uint32
 	typ    qp.Type
 	dbid   uint16
-	flags  uint16 // of CREATE_QP
-	domain mr.Domain
+	domain atomic.Pointer[mr.Domain] // what memory it may reach; replaced, never changed
 	core   *qp.QP
 	actor  sched.Actor
 	sq, rq workRing
@@ -33,6 +32,9 @@ type queuePair struct {
 
 	parked queuePairLink // guarded by Engine.parked
 	held   atomic.Int64  // packets that the link has not released
+
+	// A completion was lost: the CQ has overflowed, or its memory is gone.
+	unheard atomic.Bool
 
 	// Whether the flush of a queue stands in its CQ already, until the core asks
 	// for it. Under the core's lock.
@@ -49,7 +51,14 @@ type path struct {
 }
 
 // Run does the work that is due.
-func (q *queuePair) Run(now time.Time) (more bool) { return q.core.Step(now) }
+func (q *queuePair) Run(now time.Time) (more bool) {
+	more = q.core.Step(now)
+	if q.unheard.Load() && q.unheard.Swap(false) {
+		q.core.Fail()
+		return true
+	}
+	return more
+}
 
 // pending reports whether the link holds packets of the QP.
 func (q *queuePair) pending() bool { return q.held.Load() > 0 }
@@ -81,10 +90,10 @@ func (l *lif) adminCreateQP(b []byte) error {
 		return abi.Refuse(abi.AdminBadAttr, "create QP %d: flags %#x are not offered", c.ID, c.Flags)
 	}
 	q := &queuePair{
-		lif: l, id: c.ID, typ: qp.Type(c.Type), dbid: c.DBID, flags: uint16(c.Flags),
-		domain: mr.Domain{QP: c.ID, PD: c.PD, Flags: uint16(c.Flags) | mrRights},
+		lif: l, id: c.ID, typ: qp.Type(c.Type), dbid: c.DBID,
 		sendCQ: l.cqs.Get(c.SQ.CQ), recvCQ: l.cqs.Get(c.RQ.CQ),
 	}
+	q.domain.Store(&mr.Domain{QP: c.ID, PD: c.PD, Flags: uint16(c.Flags) | mrRights})
 	if q.sendCQ == nil || q.recvCQ == nil {
 		return abi.Refuse(abi.AdminBadIndex, "create QP %d: completion queue %d or %d does not exist", c.ID, c.SQ.CQ, c.RQ.CQ)
 	}

@@ -138,31 +138,31 @@ func (q *Queue) Post(c *abi.CQE, urgent bool) bool {
 // PostFailed writes the completion of a failed request and, behind it, the
 // flush of its queue. A consumer that sees the first finds the second there
 // too: libionic, asked for one completion at a time, forgets to flush unless
-// the CQ holds more than the failed one.
-func (q *Queue) PostFailed(c, flush *abi.CQE) {
+// the CQ holds more than the failed one. It reports whether both will reach the
+// guest.
+func (q *Queue) PostFailed(c, flush *abi.CQE) bool {
 	q.mu.Lock()
-	q.postFailed(c, flush)
+	ok := q.postFailed(c, flush)
 	q.mu.Unlock()
 	q.look()
+	return ok
 }
 
-func (q *Queue) postFailed(c, flush *abi.CQE) {
+func (q *Queue) postFailed(c, flush *abi.CQE) bool {
 	if q.stopped || q.broken || q.held.len() > 0 || q.space() < 2 {
 		// A full ring may tear them apart; nothing more can be done.
-		if q.post(c, true) {
-			q.post(flush, true)
-		}
-		return
+		return q.post(c, true) && q.post(flush, true)
 	}
 	flush.Put(q.entry[:])
 	if !q.place(q.prod + 1) {
-		return
+		return false
 	}
 	c.Put(q.entry[:])
 	if !q.place(q.prod) {
-		return
+		return false
 	}
 	q.advance(2, true)
+	return true
 }
 
 func (q *Queue) post(c *abi.CQE, urgent bool) bool {

@@ -173,7 +173,6 @@ func (q *QP) acknowledge(psn uint64) (implied bool) {
 		return implied
 	}
 	r.settle()
-	r.moved = q.now
 	if q.typ == RC && r.unacked < r.high {
 		q.startTimer()
 	}

@@ -44,7 +44,7 @@ func (q *QP) build(m *message, off, n, count uint64) (*packet.Packet, Status) {
 		if m.Solicited {
 			h.Flags |= packet.Solicited
 		}
-	} else if q.asks(count) {
+	} else if q.asks(count) || q.attr.RateLimit > 0 {
 		h.Flags |= packet.AckRequest
 	}
 	if q.typ == UC {

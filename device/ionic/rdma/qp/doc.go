@@ -43,6 +43,20 @@
 // Entering ERR writes one flush completion per queue, after the completion
 // that caused it; nothing follows them.
 //
+// # Events
+//
+//	COMM_EST    the first request has reached a QP in RTR (RC, UC)
+//	SQ_DRAINED  SQD was asked to tell, and nothing begun is left
+//	REQ_ERR     a request was refused because it is malformed (RC responder)
+//	ACCESS_ERR  a request was refused by key, range or right (RC responder)
+//	QP_FATAL    no completion can tell: a receive queue entry that guest memory
+//	            does not hold any more, or a completion that did not reach the
+//	            guest (Fail)
+//
+// The requester's own faults are told by completions. LAST_WQE_REACHED belongs
+// to shared receive queues, which the driver does not have; port events come
+// from the guest's own network interface.
+//
 // # Requester (RC)
 //
 // A message is cut into chunks of at most packet.MaxPayload bytes; READs are
@@ -70,9 +84,13 @@
 //	 timer  +----------+   both go back to 0 when unacked moves
 //
 // The window is 2 MiB, less when many QPs of a device are busy (Share): what
-// only waits in queues would outlast the timers. A timer that fires late, or
-// while the link has not sent what it holds (Config.Pending), starts anew and
-// costs no retry: not the peer was silent, this process had no CPU.
+// only waits in queues would outlast the timers. A timer that fires late is let
+// pass once in a try, and one that fires while the link has not sent what it
+// holds (Config.Pending) until the try has taken four times the timeout, which
+// InfiniBand allows: not the peer was silent, this process had no CPU.
+//
+// A rate limit (RC) spaces the packets of the send queue. Each then asks for an
+// acknowledgement, because the timer must not run out between two of them.
 //
 // Completions are strictly in order of the ring. A message that cannot be sent
 // (a bad key, a malformed WQE) fails only when all before it have succeeded.

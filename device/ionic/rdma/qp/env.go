@@ -40,8 +40,11 @@ type SendWork struct {
 	DestQPN   uint32
 	QKey      uint32
 	Bad       Status // not OK: the WQE is malformed and must fail with this status
-	SGE       [MaxSGE]SGE
-	Local     LocalWork
+	// Unreadable says that guest memory does not hold the entry any more: nobody
+	// knows what it asked for, so it has no place among the remote messages.
+	Unreadable bool
+	SGE        [MaxSGE]SGE
+	Local      LocalWork
 }
 
 // LocalWork are the operands of REG_MR, LOCAL_INV and BIND_MW.
@@ -64,7 +67,10 @@ type RecvWork struct {
 	NumSGE uint8
 	Length uint64 // sum of the SGE lengths
 	Bad    Status
-	SGE    [MaxSGE]SGE
+	// Unreadable says that guest memory does not hold the entry any more: its
+	// token is unknown, so that it cannot be completed. Bad is set too.
+	Unreadable bool
+	SGE        [MaxSGE]SGE
 }
 
 // Access is a right that a remote request needs.

@@ -47,7 +47,7 @@ func (q *QP) excuse(m *message) bool {
 func (q *QP) failSend(m *message, st Status) {
 	q.countFault(st)
 	q.env.Count(ReqCQEErr, 1)
-	if m.Op.local() || !q.connected() {
+	if m.Op.local() || !q.connected() || m.Unreadable {
 		q.env.CompleteNPG(m.Index, st, true)
 	} else {
 		q.env.CompleteMSN(m.msn, st, true)
@@ -59,6 +59,19 @@ func (q *QP) failSend(m *message, st Status) {
 	q.state = SQE
 	q.req.halt()
 	q.flushSend()
+}
+
+// Fail takes the QP to ERR because its completions do not reach the guest any
+// more: the guest hears of it by the event alone. Like Modify it must be
+// followed by a Step.
+func (q *QP) Fail() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.state == Reset || q.state == Err {
+		return
+	}
+	q.enterErr(nil)
+	q.env.Event(EventQPFatal)
 }
 
 // enterErr takes the QP to state ERR: work in progress is dropped and each

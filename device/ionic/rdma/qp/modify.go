@@ -4,6 +4,7 @@ package qp
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
 )
@@ -116,6 +117,9 @@ func (q *QP) checkAttr(from, to State, mask Mask, a *Attr) error {
 	if mask&MaskPathMTU != 0 && (a.PathMTU < 8 || a.PathMTU > 12) {
 		return bad(MaskPathMTU, fmt.Sprintf("is 1<<%d bytes, need 1<<8 to 1<<12", a.PathMTU))
 	}
+	if mask&MaskRateLimit != 0 && q.typ != RC {
+		return bad(MaskRateLimit, "is offered for RC only")
+	}
 	if mask&MaskMaxRead != 0 && a.MaxRead > maxDepth {
 		return bad(MaskMaxRead, fmt.Sprintf("is 1<<%d, at most 1<<%d", a.MaxRead, maxDepth))
 	}
@@ -173,6 +177,7 @@ func (q *QP) apply(mask Mask, a *Attr) {
 	}
 	if has(MaskRateLimit) {
 		q.attr.RateLimit = a.RateLimit
+		q.req.paceUntil = time.Time{}
 	}
 }
 

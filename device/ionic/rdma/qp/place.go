@@ -153,13 +153,18 @@ func (q *QP) finish(p *packet.Packet, m *incoming) refusal {
 	return refusal{}
 }
 
-// failRecv completes the receive at hand with an error.
+// failRecv completes the receive at hand with an error. One whose token cannot
+// be read cannot be completed: an event says that the queue is lost.
 func (q *QP) failRecv(st Status) {
 	r := &q.resp
 	if !r.held {
 		return
 	}
 	r.held = false
+	if r.recv.Unreadable {
+		q.env.Event(EventQPFatal)
+		return
+	}
 	q.env.Count(RespCQEErr, 1)
 	r.done = RecvCompletion{ID: r.recv.ID, Status: st, SrcQPN: q.attr.DestQPN}
 	q.env.CompleteRecv(&r.done)

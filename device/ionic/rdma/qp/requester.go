@@ -21,8 +21,9 @@ const (
 	// its turn among many, and gives up only if the link has ended.
 	datagramPatience   = 20 * time.Millisecond
 	unreliablePatience = 5 * time.Second
-	// A link that holds a packet this long is as good as dead.
-	pendingPatience = 2 * time.Second
+	// InfiniBand lets the acknowledgement timer run out between once and this
+	// many times the value the guest has set.
+	timerSpan = 4
 )
 
 // requester is the sending half.
@@ -49,8 +50,12 @@ type requester struct {
 	recovering bool      // a gap was seen and everything is sent again; more NAKs say nothing new
 	probing    bool      // after a timeout: one packet at a time until the peer answers
 	deadline   time.Time // of the acknowledgement timer, zero when it does not run
+	began      time.Time // when the timer of this try was started
+	spared     bool      // a late fire of it was let pass
 	rnrUntil   time.Time // nothing is sent before
-	moved      time.Time // when unacked moved, or the first packet beyond it left
+
+	paceUntil time.Time // the rate limit lets nothing leave before
+	paced     bool      // work waits for that time
 }
 
 // start sets the PSN of the first packet.
@@ -63,6 +68,7 @@ func (r *requester) start(psn uint32) {
 func (r *requester) halt() {
 	r.unpark()
 	r.ring.head, r.ring.tail, r.cur = 0, 0, 0
+	r.paceUntil, r.paced = time.Time{}, false
 	r.unacked, r.high, r.planned, r.lastAck = r.next, r.next, r.next, r.next
 	r.reads = 0
 	r.settle()
@@ -86,7 +92,11 @@ func (r *requester) unpark() {
 // due is the next time the requester must run by the clock, zero for never.
 func (q *QP) due() time.Time {
 	t := q.req.deadline
-	for _, c := range [...]time.Time{q.req.rnrUntil, q.patience()} {
+	pace := time.Time{}
+	if q.req.paced {
+		pace = q.req.paceUntil
+	}
+	for _, c := range [...]time.Time{q.req.rnrUntil, q.patience(), pace} {
 		if c.After(q.now) && (t.IsZero() || c.Before(t)) {
 			t = c
 		}
@@ -161,7 +171,7 @@ func depth(log2 uint8) int { return 1<<log2 - 1 }
 // used up.
 func (q *QP) drive() (more bool) {
 	r := &q.req
-	if r.rnrUntil.After(q.now) {
+	if r.paced = false; r.rnrUntil.After(q.now) {
 		return false
 	}
 	b := newBudget()
@@ -248,6 +258,9 @@ func (q *QP) sendChunk(m *message, b *budget) bool {
 	if !q.admits(m, count) {
 		return false
 	}
+	if r.paced = r.paceUntil.After(q.now); r.paced {
+		return false
+	}
 	if r.out == nil {
 		if r.out, m.bad = q.build(m, off, n, count); m.bad != OK {
 			return true // drive deals with it
@@ -265,6 +278,7 @@ func (q *QP) sendChunk(m *message, b *budget) bool {
 		q.env.Count(ReqRetransmitBytes, uint64(payload))
 	}
 	q.sent(m, count, flags)
+	q.pace(payload)
 	if verdict == Sent {
 		q.tx.bytes += uint64(payload)
 		if r.next == m.end {
@@ -322,9 +336,6 @@ func (q *QP) sent(m *message, count uint64, flags packet.Flags) {
 	}
 	if r.deadline.IsZero() {
 		q.startTimer()
-	}
-	if r.next == r.unacked && r.high == r.unacked {
-		r.moved = q.now
 	}
 	r.next += count
 	r.high = max(r.high, r.next)

@@ -30,6 +30,7 @@ const rnrForever = 7
 func (q *QP) startTimer() {
 	if d := AckTimeout(q.attr.Timeout); q.typ == RC && d > 0 {
 		q.req.deadline = q.now.Add(d)
+		q.req.began, q.req.spared = q.now, false
 	}
 }
 
@@ -50,8 +51,7 @@ func (q *QP) expire() {
 	if r.unacked == r.high {
 		return
 	}
-	if q.excused(late) {
-		q.startTimer()
+	if q.spare(late) {
 		return
 	}
 	q.env.Count(ReqAckTimeout, 1)
@@ -61,16 +61,31 @@ func (q *QP) expire() {
 	}
 }
 
-// excused reports whether an acknowledgement timer that ran out, late by so
-// much, says nothing about the peer. Two things are no fault of the network and
-// must not use up the guest's retries: this process had no CPU, and the answer
-// may wait unread in a socket; or the link has not sent our packets yet.
-func (q *QP) excused(late time.Duration) bool {
+// spare gives an acknowledgement timer that ran out, late by so much, more
+// time, when the silence says nothing about the peer. Two things are no fault
+// of the network and must not use up the guest's retries at once: this process
+// had no CPU, and the answer may wait unread in a socket; or the link has not
+// sent our packets yet. The first is let pass once in a try; the second until
+// the try is as long as InfiniBand lets it be. So a guest whose peer is silent
+// hears of it after (retry_cnt+1) times its timeout, and whatever happens here
+// after timerSpan times that.
+func (q *QP) spare(late time.Duration) bool {
 	r := &q.req
-	if late > AckTimeout(q.attr.Timeout)/2 {
+	d := AckTimeout(q.attr.Timeout)
+	if late > d/2 && !r.spared {
+		r.spared = true
+		r.deadline = q.now.Add(d)
 		return true
 	}
-	return q.pending != nil && q.pending() && q.now.Sub(r.moved) < pendingPatience
+	limit := r.began.Add(timerSpan * d)
+	if q.pending == nil || !limit.After(q.now) || !q.pending() {
+		return false
+	}
+	r.deadline = q.now.Add(d)
+	if limit.Before(r.deadline) {
+		r.deadline = limit
+	}
+	return true
 }
 
 // gap acts on the news that a packet or an answer was lost.

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdma_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ernic-dev/ernic/device/ionic/rdma/abi"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/qp"
+)
+
+// untilError posts one SEND and waits for its completion. It returns how long
+// that took and what the completion says.
+func (p *pair) untilError(limit time.Duration) (time.Duration, qp.Status) {
+	n := p.n
+	n.t.Helper()
+	src, key := n.region(4096, 0, mrAll)
+	begin := time.Now()
+	p.postSend(p.send(abi.OpSend, sge{src, 8, key}))
+	for time.Since(begin) < limit {
+		n.settle()
+		if c, ok := n.poll(p.scq); ok {
+			return time.Since(begin), qp.Status(c.StatusLength)
+		}
+		// The next timer of anybody; the clock stands still meanwhile.
+		time.Sleep(time.Microsecond)
+	}
+	n.t.Fatalf("no completion within %v", limit)
+	return 0, 0
+}
+
+// A guest whose peer never answers hears of it after retry_cnt+1 times the
+// timeout it has set, to the microsecond.
+func TestTimeout_TimesRetryCountIsExact(t *testing.T) {
+	for _, timeout := range []uint8{6, 8, 10, 12} {
+		for _, retries := range []uint8{0, 1, 3, 7} {
+			t.Run(fmt.Sprintf("timeout=%d,retry_cnt=%d", timeout, retries), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					f := newFabric()
+					a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
+					a.probe()
+					b.probe()
+					pa, pb := a.createQP(qpOptions{}), b.createQP(qpOptions{})
+					pa.toInit()
+					pa.toRTR(pb)
+					pa.toRTSWith(timeout, retries, 7)
+					sent := 0
+					f.filter(func(*packet.Packet) qp.Verdict { sent++; return qp.Lost })
+					want := time.Duration(retries+1) * qp.AckTimeout(timeout)
+					got, st := pa.untilError(4 * want)
+					if st != qp.RetryExceeded {
+						t.Fatalf("the completion says %v", st)
+					}
+					if got < want || got > want+2*time.Microsecond {
+						t.Errorf("told after %v, want %v", got, want)
+					}
+					if sent != int(retries)+1 {
+						t.Errorf("sent %d times, want %d", sent, retries+1)
+					}
+					for name, want := range map[string]uint64{
+						"tx_rdma_ack_timeout": uint64(retries) + 1, "tx_rdma_retx_pkts": uint64(retries),
+						"tx_rdma_retx_bytes": 8 * uint64(retries), "req_tx_retry_excd_err": 1,
+					} {
+						if got := a.metric(name); got != want {
+							t.Errorf("%s is %d, want %d", name, got, want)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A peer without a receive costs rnr_retry waits of its own RNR timer, then
+// the error; 7 waits for ever.
+func TestTimeout_RNRTimesRetryCountIsExact(t *testing.T) {
+	for _, rnr := range []uint8{0, 1, 6} {
+		t.Run(fmt.Sprintf("rnr_retry=%d", rnr), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFabric()
+				a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
+				a.probe()
+				b.probe()
+				pa, pb := a.createQP(qpOptions{}), b.createQP(qpOptions{})
+				pa.toInit()
+				pa.toRTR(pb)
+				pa.toRTSWith(14, 7, rnr)
+				pb.connect(pa)
+				want := time.Duration(rnr) * qp.RNRTimer(12) // of toRTR
+				got, st := pa.untilError(second)
+				if st != qp.RNRRetryExceeded {
+					t.Fatalf("the completion says %v", st)
+				}
+				if got < want || got > want+2*time.Microsecond {
+					t.Errorf("told after %v, want %v", got, want)
+				}
+				if n := a.metric("req_rx_rnr_retry_err"); n != uint64(rnr)+1 {
+					t.Errorf("%d RNR NAKs counted by the requester, want %d", n, rnr+1)
+				}
+				if n := b.metric("resp_tx_rnr_retry_err"); n != uint64(rnr)+1 {
+					t.Errorf("%d RNR NAKs counted by the responder, want %d", n, rnr+1)
+				}
+				if n := b.metric("resp_rx_outof_buf"); n != uint64(rnr)+1 {
+					t.Errorf("%d messages without a receive, want %d", n, rnr+1)
+				}
+			})
+		})
+	}
+}
+
+// A link that takes packets and never sends them is told apart from a silent
+// peer only as far as InfiniBand allows: four times the timeout for each try.
+func TestTimeout_StuckLinkEndsWithinFourTimes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFabric()
+		a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
+		a.probe()
+		b.probe()
+		pa, pb := a.createQP(qpOptions{}), b.createQP(qpOptions{})
+		pa.toInit()
+		pa.toRTR(pb)
+		pa.toRTSWith(10, 2, 7)
+		var stuck []*packet.Packet
+		f.setStuck(func(p *packet.Packet) { stuck = append(stuck, p) })
+		want := 3 * 4 * qp.AckTimeout(10)
+		got, st := pa.untilError(second)
+		if st != qp.RetryExceeded || got < want || got > want+2*time.Microsecond {
+			t.Errorf("%v after %v, want %v after %v", st, got, qp.RetryExceeded, want)
+		}
+		for _, p := range stuck {
+			p.Release()
+		}
+	})
+}

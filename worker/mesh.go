@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
@@ -37,6 +38,7 @@ type mesh struct {
 	listener net.Listener
 	link     *fabricmesh.Link // nil before the first registration
 	node     uint32
+	address  string // where peers have reached the worker since link was made or told
 	closed   bool
 }
 
@@ -47,9 +49,11 @@ func newMesh(w *Worker) (*mesh, error) {
 		return nil, fmt.Errorf("fabric listener %s: %w", c.Listen, err)
 	}
 	m := &mesh{worker: w, directory: directory.New(), listener: l, listen: l.Addr().String()}
-	advertise := c.Advertise
+	advertise, locate := c.Advertise, (func() string)(nil)
 	if advertise == "" {
-		advertise = m.listen
+		if advertise = m.listen; everywhere(advertise) {
+			advertise, locate = "", m.locate
+		}
 	}
 	creds := c.ToManager
 	if creds == nil {
@@ -68,7 +72,7 @@ func newMesh(w *Worker) (*mesh, error) {
 	}
 	m.session, err = session.New(session.Config{
 		Manager: c.Manager, Dial: []grpc.DialOption{grpc.WithTransportCredentials(creds)},
-		Name: c.Name, Addr: advertise, Version: c.Version, Instance: c.Instance,
+		Name: c.Name, Addr: advertise, Locate: locate, Version: c.Version, Instance: c.Instance,
 		Report:   m.report,
 		Stats:    w.Stats,
 		Handlers: handlers,
@@ -86,6 +90,32 @@ func newMesh(w *Worker) (*mesh, error) {
 	return m, nil
 }
 
+// everywhere reports whether a listener is on all addresses of the host.
+func everywhere(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && ip.IsUnspecified()
+}
+
+// locate returns the address of the fabric listener on the way to the manager, ""
+// if there is none. It sends nothing: to connect a datagram socket is to look up
+// the route.
+func (m *mesh) locate() string {
+	// A name that nobody resolves must not hold the worker up.
+	d := net.Dialer{Timeout: 2 * time.Second}
+	c, err := d.Dial("udp", m.worker.config.Manager)
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	here, _, errHere := net.SplitHostPort(c.LocalAddr().String())
+	_, port, errPort := net.SplitHostPort(m.listen)
+	if errHere != nil || errPort != nil {
+		return ""
+	}
+	return net.JoinHostPort(here, port)
+}
+
 func (m *mesh) run(ctx context.Context) error { return m.session.Run(ctx) }
 
 // route finds the owner of a GID in the view that the worker holds now.
@@ -97,7 +127,12 @@ func (m *mesh) route(g gid.GID) (uint32, bool) { return m.session.Resolve(g) }
 func (m *mesh) registered(node uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	address := m.session.Addr()
 	if m.closed || m.link != nil && m.node == node {
+		if m.link != nil && m.address != address {
+			m.address = address
+			m.link.Moved()
+		}
 		return
 	}
 	log := &m.worker.config.Log
@@ -124,7 +159,7 @@ func (m *mesh) registered(node uint32) {
 		log.Error().Err(err).Uint32("node", node).Msg("mesh link cannot be made; RDMA packets are lost")
 		return
 	}
-	m.link, m.node = link, node
+	m.link, m.node, m.address = link, node, address
 	m.worker.self.Store(node)
 	m.worker.carrier.use(link)
 	if m.worker.lan != nil {

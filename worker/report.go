@@ -68,11 +68,7 @@ func (m *mesh) statusAddress() string {
 	if !ok || !a.IP.IsUnspecified() {
 		return c.Status.Addr().String()
 	}
-	peers := c.Advertise
-	if peers == "" {
-		peers = m.listen
-	}
-	host, _, err := net.SplitHostPort(peers)
+	host, _, err := net.SplitHostPort(m.session.Addr())
 	if err != nil {
 		return a.String()
 	}

@@ -69,7 +69,8 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.StringVar(&f.manager, "manager", "", "`address` of the manager, host or host:port (port 6320)")
 	fs.StringVar(&f.name, "name", "", "`name` of this worker in listings (default: the host's name)")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:0", "`address` to accept peers on; port 0 takes any")
-	fs.StringVar(&f.advertise, "advertise", "", "`address` that peers connect to (default: that of --listen)")
+	fs.StringVar(&f.advertise, "advertise", "", "`address` that peers connect to (default: that of --listen; if that is all "+
+		"addresses of the host, the one that leads to the manager, also after it has changed)")
 	fs.BoolVar(&f.insecure, "insecure", false, "allow plain connections with other hosts")
 	fs.StringVar(&f.status, "status", "", "`address` to answer \"ernictl status\" and \"ernictl stats\" on (default: none)")
 	fs.IntVar(&f.lanes, "lanes", 0, "`connections` to each peer (default 4)")

@@ -137,6 +137,15 @@ func (l *Link) Connect(node uint32) error {
 	return nil
 }
 
+// Moved says that this node has another address now. Connections that were made
+// from the old one may be dead without a word: all are ended, and those that are
+// wanted are made again.
+func (l *Link) Moved() {
+	for _, p := range *l.peers.Load() {
+		p.sever(errors.New("this node has moved"))
+	}
+}
+
 // watch is the goroutine that follows the directory.
 func (l *Link) watch() {
 	w := l.opts.Directory.Watch()
@@ -172,6 +181,7 @@ func (l *Link) removePeer(p *peer) {
 func (p *peer) update(node directory.Node) {
 	p.mu.Lock()
 	changed := p.seen != node
+	was := p.seen.Address
 	p.seen = node
 	cancel := p.cancelAttempt
 	p.mu.Unlock()
@@ -180,6 +190,10 @@ func (p *peer) update(node directory.Node) {
 	}
 	if changed && node.Instance != [16]byte{} {
 		p.expel(node.Instance)
+	}
+	if was != node.Address {
+		// What still leads to where it was may be dead without a word.
+		p.sever(fmt.Errorf("node %d has moved from %s to %s", p.node, was, node.Address))
 	}
 	if changed {
 		signal(p.nudge)

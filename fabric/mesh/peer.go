@@ -256,6 +256,15 @@ func (p *peer) expel(instance [16]byte) {
 	}
 }
 
+// sever ends all connections; the link is made again if it is wanted.
+func (p *peer) sever(why error) {
+	for _, ln := range *p.lanes.Load() {
+		if c := ln.current(); c != nil {
+			c.fail(why)
+		}
+	}
+}
+
 // pong takes the answer to a ping.
 func (p *peer) pong(token uint64) {
 	if rtt := p.link.now() - token; rtt > 0 && rtt < uint64(time.Hour) {

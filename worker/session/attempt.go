@@ -58,8 +58,9 @@ type link struct {
 // attempt connects, registers and stays until the session ends. It reports whether the manager accepted the worker, and
 // why the session is over.
 func (s *Session) attempt(ctx context.Context) (registered bool, err error) {
+	s.locate()
 	s.mu.Lock()
-	node, interval := s.node, s.interval
+	node, addr, interval := s.node, s.addr, s.interval
 	s.mu.Unlock()
 	// The stream outlives ctx for as long as it takes to say good-bye.
 	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -100,7 +101,7 @@ func (s *Session) attempt(ctx context.Context) (registered bool, err error) {
 		return false, fail(err)
 	}
 	s.setRegistering()
-	if err := l.stream.Send(s.cfg.register(node, s.base.Load())); err != nil && !errors.Is(err, io.EOF) {
+	if err := l.stream.Send(s.cfg.register(node, addr, s.base.Load())); err != nil && !errors.Is(err, io.EOF) {
 		return false, fail(err)
 	}
 	go l.receive()

@@ -39,6 +39,9 @@ type Config struct {
 	Name string
 	// Addr is the host:port on which peers reach the worker's FabricService; empty if there is none.
 	Addr string
+	// Locate returns what Addr is now, empty if it cannot be told. It is asked before every registration and replaces Addr;
+	// nil: Addr stays the same.
+	Locate func() string
 	// Version is that of the program.
 	Version string
 	// Report returns what the worker says of itself with a heartbeat; nil: nothing. It must not wait.
@@ -109,15 +112,8 @@ func (c *Config) fill() error {
 		return err
 	}
 	if c.Addr != "" {
-		host, port, err := net.SplitHostPort(c.Addr)
-		if err != nil {
-			return fmt.Errorf("advertised address: %w", err)
-		}
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
-			return fmt.Errorf("advertised address %q: not host:port", c.Addr)
-		}
-		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-			return fmt.Errorf("advertised address %q: peers cannot connect to the unspecified address", c.Addr)
+		if err := checkAddr(c.Addr); err != nil {
+			return err
 		}
 	}
 	if len(c.Dial) == 0 {
@@ -148,14 +144,29 @@ func (c *Config) fill() error {
 	return nil
 }
 
-func (c *Config) register(node uint32, have *Mesh) *ernicv1.SessionRequest {
+// checkAddr says why peers cannot connect to an address.
+func checkAddr(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("advertised address: %w", err)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+		return fmt.Errorf("advertised address %q: not host:port", addr)
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		return fmt.Errorf("advertised address %q: peers cannot connect to the unspecified address", addr)
+	}
+	return nil
+}
+
+func (c *Config) register(node uint32, addr string, have *Mesh) *ernicv1.SessionRequest {
 	m := &ernicv1.Register{
 		Protocol:    &ernicv1.VersionRange{Min: c.MinProtocol, Max: c.MaxProtocol},
 		NodeId:      node,
 		Instance:    c.Instance[:],
 		Incarnation: c.Incarnation,
 		Name:        c.Name,
-		Address:     c.Addr,
+		Address:     addr,
 		Version:     c.Version,
 	}
 	if have != empty {

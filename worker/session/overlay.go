@@ -52,7 +52,7 @@ func (s *Session) Record() *ernicv1.GossipRecord {
 		return nil
 	}
 	r := &ernicv1.GossipRecord{
-		Incarnation: s.cfg.Incarnation, NodeId: s.node, Name: s.cfg.Name, Address: s.cfg.Addr, Identity: s.identity,
+		Incarnation: s.cfg.Incarnation, NodeId: s.node, Name: s.cfg.Name, Address: s.addr, Identity: s.identity,
 	}
 	for _, g := range s.claims.all() {
 		r.Gids = append(r.Gids, g[:])

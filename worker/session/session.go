@@ -37,7 +37,9 @@ type Session struct {
 
 	mu sync.Mutex // guards what follows
 	// node is the id that the manager gave, anyNode before.
-	node          uint32
+	node uint32
+	// addr is where peers reach the worker, as far as is known.
+	addr          string
 	state         ernicv1.SessionState
 	since         time.Time // registered since
 	err           error     // why there is no session
@@ -58,6 +60,7 @@ func New(cfg Config) (*Session, error) {
 		cfg:      cfg,
 		beatNow:  make(chan struct{}, 1),
 		node:     anyNode,
+		addr:     cfg.Addr,
 		interval: defaultInterval,
 		state:    ernicv1.SessionState_SESSION_STATE_CONNECTING,
 	}
@@ -82,6 +85,34 @@ func (s *Session) NodeID() (uint32, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.node, s.node != anyNode
+}
+
+// Addr returns the host:port on which peers reach the worker, as far as is known.
+func (s *Session) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addr
+}
+
+// locate finds out where the worker is now. While that cannot be told it is taken to be where it was.
+func (s *Session) locate() {
+	if s.cfg.Locate == nil {
+		return
+	}
+	now := s.cfg.Locate()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now == "" || now == s.addr {
+		return
+	}
+	if err := checkAddr(now); err != nil {
+		s.cfg.Log.Warn().Err(err).Msg("the worker does not know where it is")
+		return
+	}
+	if s.addr != "" {
+		s.cfg.Log.Info().Str("was", s.addr).Str("address", now).Msg("peers reach this worker at another address now")
+	}
+	s.addr = now
 }
 
 // Instance returns the 16 bytes that name this process, and its incarnation.

@@ -48,6 +48,9 @@ type Options struct {
 	MTU int
 	// OverMesh puts the LIFs on the mesh: there are no TAPs and no name space.
 	OverMesh bool
+	// Cables puts a cable that can be cut between every worker and its peers. It
+	// needs OverMesh.
+	Cables bool
 }
 
 // Site is a running installation. Close ends all of it.
@@ -73,6 +76,9 @@ type Node struct {
 	Stats  string // path of the stats file, "" without Options.Stats
 	Worker *lab.Process
 	Guest  *guest.Guest // nil before Boot
+	Cable  *Cable       // nil without Options.Cables
+
+	listen string // the worker's fabric listener, "" for any port
 }
 
 // NodeID is the id that the manager gives the node's worker: the lowest free.
@@ -84,6 +90,9 @@ func New(ctx context.Context, o Options) (*Site, error) {
 		if _, err := os.Stat(filepath.Join(o.Bin, p)); err != nil {
 			return nil, fmt.Errorf("program %s is not built (make build): %w", p, err)
 		}
+	}
+	if o.Cables && !o.OverMesh {
+		return nil, errors.New("site: there are cables over the mesh only")
 	}
 	taps := o.Guests
 	if o.OverMesh {
@@ -126,6 +135,15 @@ func (s *Site) start(ctx context.Context) (err error) {
 			n.Stats = filepath.Join(s.Lab.LogDir(), n.Name+".stats")
 		}
 		s.Nodes = append(s.Nodes, n)
+		if s.options.Cables {
+			// An address that is this process's alone keeps the port free for the
+			// worker's next life.
+			pid := os.Getpid()
+			n.listen = fmt.Sprintf("127.%d.%d.%d:%d", 64+pid>>16&63, pid>>8&255, pid&255, 7000+i)
+			if n.Cable, err = newCable(n.listen); err != nil {
+				return err
+			}
+		}
 		// One after the other, so that node ids follow the order.
 		if err = s.StartWorker(ctx, n); err != nil {
 			return err
@@ -171,6 +189,9 @@ func (s *Site) StartWorker(ctx context.Context, n *Node) (err error) {
 		"--manager", s.manager, "--socket", n.Socket, "--lif", lif, "--mac", n.MAC, "--name", n.Name,
 		"--log-level", "debug",
 	}, s.options.WorkerArgs...)
+	if n.Cable != nil {
+		args = append(args, "--listen", n.listen, "--advertise", n.Cable.Addr())
+	}
 	if n.Stats != "" {
 		args = append(args, "--stats-file", n.Stats, "--stats-qps", "64", "--status", "127.0.0.1:0")
 	}
@@ -316,5 +337,11 @@ func (s *Site) WaitNodes(ctx context.Context, count int) error {
 
 // Close ends guests, workers and manager and removes all that was made.
 func (s *Site) Close() error {
-	return errors.Join(s.Lab.Close(), os.RemoveAll(s.state))
+	errs := []error{s.Lab.Close(), os.RemoveAll(s.state)}
+	for _, n := range s.Nodes {
+		if n.Cable != nil {
+			errs = append(errs, n.Cable.Close())
+		}
+	}
+	return errors.Join(errs...)
 }

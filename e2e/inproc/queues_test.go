@@ -15,7 +15,10 @@ var queueScenarios = []scenario{
 	{name: "QP/destroy with work in flight", run: destroyBusy},
 	{name: "CQ/completions wait for room", run: completionsWait},
 	{name: "SQ/a full queue refuses", run: fullQueue},
+	{name: "SQ/a drain ends what was begun", run: drain},
+	{name: "QP/a rate limit is kept", run: rateLimit},
 	{name: "counters move", run: counters},
+	{name: "counters of one queue pair", run: ownCounters},
 	{name: "AQ/more commands than an event ring holds", run: manyCommands},
 }
 
@@ -146,6 +149,120 @@ func manyCommands(t *testing.T, a, _ *end) {
 	for range 1100 {
 		if _, err := qp.Query(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// drain stops a send queue in the middle of a message that the peer is not
+// ready for.
+func drain(t *testing.T, a, b *end) {
+	qa, qb := connected(a, b, verbs.RC, verbs.ConnectOptions{MinRNR: 1})
+	waits := a.counter("req_rx_rnr_retry_err")
+	must(t, qa.PostSend(verbs.SendWR{ID: 1, Op: verbs.OpSend, Flags: verbs.Signaled}))
+	a.awaitCounter("req_rx_rnr_retry_err", waits)
+	before := a.qpEvents(qa, verbs.EventSQDrained)
+	must(t, qa.Drain(true))
+	at, err := qa.Query()
+	must(t, err)
+	if at.State != verbs.SQD || !at.Draining || !at.SQDNotify {
+		t.Errorf("while it drains: %v, draining %v, notify %v", at.State, at.Draining, at.SQDNotify)
+	}
+	must(t, qa.PostSend(verbs.SendWR{ID: 2, Op: verbs.OpSend, Flags: verbs.Signaled}))
+	must(t, qb.PostRecv(verbs.RecvWR{}))
+	must(t, qb.PostRecv(verbs.RecvWR{}))
+	if wc := a.want(1); wc[0].ID != 1 {
+		t.Errorf("request %d is done", wc[0].ID)
+	}
+	a.awaitQPEvents(qa, verbs.EventSQDrained, before+1)
+	if at, err = qa.Query(); err != nil || at.State != verbs.SQD || at.Draining {
+		t.Errorf("drained: %v, draining %v, %v", at.State, at.Draining, err)
+	}
+	a.quiet()
+	must(t, qa.Resume())
+	if wc := a.want(1); wc[0].ID != 2 {
+		t.Errorf("request %d is done", wc[0].ID)
+	}
+	b.want(2)
+}
+
+// qpEvents is how often an event was raised for the queue pair's number.
+func (e *end) qpEvents(qp *verbs.QP, code uint8) (n int) {
+	list, _ := e.guest.RDMA.QPEvents()
+	for _, ev := range list {
+		if ev.QPN == qp.QPN && ev.Code == code {
+			n++
+		}
+	}
+	return n
+}
+
+func (e *end) awaitQPEvents(qp *verbs.QP, code uint8, n int) {
+	e.t.Helper()
+	limit := time.After(patience)
+	for {
+		_, changed := e.guest.RDMA.QPEvents()
+		if e.qpEvents(qp, code) >= n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			e.t.Fatalf("%d events %d of queue pair %d, want %d", e.qpEvents(qp, code), code, qp.QPN, n)
+		}
+	}
+}
+
+// rateLimit proves that a limit slows down, and that it can be lifted; how
+// exactly it is kept is proven on a clock of the test's own.
+func rateLimit(t *testing.T, a, b *end) {
+	qa, _ := connected(a, b, verbs.RC, verbs.ConnectOptions{})
+	const size, kbps = 1 << 20, 80 << 10 // 0.1 s
+	ma, mb := a.mr(size, 0), b.mr(size, anyAccess)
+	must(t, qa.Modify(verbs.Attr{State: verbs.RTS, RateLimit: kbps}, verbs.MaskState|verbs.MaskRateLimit))
+	if at, err := qa.Query(); err != nil || at.RateLimit != kbps {
+		t.Errorf("query tells a limit of %d, %v", at.RateLimit, err)
+	}
+	begin := time.Now()
+	must(t, qa.PostSend(verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.Signaled, SGEs: []verbs.SGE{ma.Buffer.SGE(0, size, ma.Key)}, RemoteAddr: mb.Buffer.VA, RKey: mb.Key}))
+	a.want(1)
+	// The last quarter leaves at once, and 10 ms may be caught up.
+	if d, least := time.Since(begin), 65*time.Millisecond; d < least {
+		t.Errorf("%d bytes at %d kbit/s took %v, want at least %v", size, kbps, d, least)
+	}
+	must(t, qa.Modify(verbs.Attr{State: verbs.RTS}, verbs.MaskState|verbs.MaskRateLimit))
+	if at, err := qa.Query(); err != nil || at.RateLimit != 0 {
+		t.Errorf("query tells a limit of %d, %v", at.RateLimit, err)
+	}
+}
+
+func ownCounters(t *testing.T, a, b *end) {
+	qa, qb := connected(a, b, verbs.RC, verbs.ConnectOptions{})
+	other, _ := connected(a, b, verbs.RC, verbs.ConnectOptions{})
+	for range 3 {
+		ping(t, qa, qb, verbs.Signaled)
+		a.want(1)
+		b.want(1)
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		own, err := qa.Counters()
+		must(t, err)
+		if own["tx_rdma_ucast_pkts"] == 3 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the queue pair has sent %d messages, want 3", own["tx_rdma_ucast_pkts"])
+		}
+		time.Sleep(time.Millisecond)
+	}
+	idle, err := other.Counters()
+	must(t, err)
+	if len(idle) < 30 {
+		t.Errorf("%d counters of a queue pair", len(idle))
+	}
+	for name, v := range idle {
+		if v != 0 {
+			t.Errorf("%s of a queue pair that did nothing is %d", name, v)
 		}
 	}
 }

@@ -34,7 +34,9 @@ type Device struct {
 	events  qpEvents
 	strays  atomic.Uint64 // events of queues that are gone
 	counter []Counter     // from STATS_HDRS
-	kernel  *Context
+
+	qpCounter []Counter // from QP_STATS_HDRS
+	kernel    *Context
 }
 
 // table finds objects by id.

@@ -13,6 +13,8 @@ type Mask uint32
 // Attribute bits.
 const (
 	MaskState      Mask = 1 << 0
+	MaskCurState   Mask = 1 << 1
+	MaskSQDNotify  Mask = 1 << 2
 	MaskAccess     Mask = 1 << 3
 	MaskPKey       Mask = 1 << 4
 	MaskPort       Mask = 1 << 5
@@ -28,12 +30,17 @@ const (
 	MaskSQPSN      Mask = 1 << 16
 	MaskDestAtomic Mask = 1 << 17
 	MaskDestQPN    Mask = 1 << 20
+	MaskRateLimit  Mask = 1 << 25
 )
 
 // Attr are the attributes of a queue pair.
 type Attr struct {
 	State         State
+	CurState      State  // what the caller believes it to be
 	Access        Access // remote write, read and atomic
+	SQDNotify     bool   // with the transition to SQD: an event when it is drained
+	Draining      bool   // of a query: in SQD, with work begun and not done
+	RateLimit     uint32 // kilobits a second, 0 for none
 	QKey          uint32
 	DestQPN       uint32
 	Path          Path
@@ -63,6 +70,9 @@ func (qp *QP) Modify(a Attr, mask Mask) error {
 	if mask&MaskAccess != 0 {
 		flags |= uint16(a.Access>>1) & 7
 	}
+	if mask&MaskSQDNotify != 0 && a.SQDNotify {
+		flags |= qpSQDNotify
+	}
 	be.PutUint16(b[6:], flags)
 	put := func(bit Mask, f func()) {
 		if mask&bit != 0 {
@@ -73,6 +83,7 @@ func (qp *QP) Modify(a Attr, mask Mask) error {
 	put(MaskSQPSN, func() { le.PutUint32(b[12:], a.SQPSN) })
 	put(MaskQKey, func() { le.PutUint32(b[16:], a.QKey) })
 	put(MaskDestQPN, func() { le.PutUint32(b[16:], a.DestQPN) })
+	put(MaskRateLimit, func() { le.PutUint32(b[20:], a.RateLimit) })
 	put(MaskMTU, func() { b[24] = a.MTULog2 })
 	put(MaskRetry|MaskRNRRetry, func() { b[25] = a.Retry&0xf | a.RNRRetry<<4 })
 	put(MaskMinRNR, func() { b[26] = a.MinRNR })
@@ -93,6 +104,7 @@ func (qp *QP) Modify(a Attr, mask Mask) error {
 		defer release()
 	}
 	put(MaskState, func() { b[39] = uint8(a.State) | b[39]&0xf0 })
+	put(MaskCurState, func() { b[39] = b[39]&0xf | uint8(a.CurState)<<4 })
 	le.PutUint32(b[56:], qp.QPN)
 	if err := qp.c.d.command(admModifyQP, b); err != nil {
 		return fmt.Errorf("verbs: modify queue pair %d to %v with mask %#x: %w", qp.QPN, a.State, uint32(mask), err)
@@ -286,6 +298,17 @@ func (qp *QP) ToErr() error { return qp.Modify(Attr{State: Err}, MaskState) }
 // ToReset moves the queue pair to RESET; both queues are empty.
 func (qp *QP) ToReset() error { return qp.Modify(Attr{State: Reset}, MaskState) }
 
+// Drain moves the queue pair from RTS to SQD: what was begun ends, nothing else
+// is begun. With notify an EventSQDrained tells when that is so.
+func (qp *QP) Drain(notify bool) error {
+	return qp.Modify(Attr{State: SQD, SQDNotify: notify}, MaskState|MaskSQDNotify)
+}
+
+// Resume moves the queue pair from SQD back to RTS.
+func (qp *QP) Resume() error {
+	return qp.Modify(Attr{State: RTS, CurState: SQD}, MaskState|MaskCurState)
+}
+
 // Query reads the queue pair's attributes from the device.
 func (qp *QP) Query() (Attr, error) {
 	mem := qp.c.d.mem
@@ -308,12 +331,14 @@ func (qp *QP) Query() (Attr, error) {
 		return Attr{}, fmt.Errorf("verbs: query queue pair %d: %w", qp.QPN, err)
 	}
 	s, r := sq.Bytes(), rq.Bytes()
+	flags := be.Uint16(s[2:]) | be.Uint16(r[8:])
 	a := Attr{
+		Draining: flags&qpSQDraining != 0, SQDNotify: flags&qpSQDNotify != 0, RateLimit: be.Uint32(s[12:]),
 		State: State(r[0] >> 4), MTULog2: r[0] & 0xf,
 		Retry: r[1] & 0xf, RNRRetry: r[1] >> 4, RawRdAtomic: r[2], RawDestAtomic: r[3],
 		SQPSN: be.Uint32(r[4:]), RQPSN: be.Uint32(s[16:]),
 		MinRNR: s[0], Timeout: s[1], QKey: be.Uint32(s[8:]), DestQPN: be.Uint32(s[8:]),
-		Access: Access(be.Uint16(s[2:])|be.Uint16(r[8:])) & 7 << 1,
+		Access: Access(flags) & 7 << 1,
 	}
 	if a.MTULog2 < 8 || a.MTULog2 > 12 {
 		return a, qp.c.d.wedge("query of queue pair %d: MTU nibble %d: the kernel subtracts 7 blindly", qp.QPN, a.MTULog2)

@@ -175,6 +175,29 @@ func FuzzParseIdentity(f *testing.F) {
 	})
 }
 
+func FuzzParseCounters(f *testing.F) {
+	entry := func(word uint32, name string) []byte {
+		b := make([]byte, 32)
+		be.PutUint32(b, word)
+		copy(b[4:], name)
+		return b
+	}
+	f.Add(append(entry(4<<28|384, "tx_rdma_ucast_bytes"), make([]byte, 32)...))
+	f.Add(entry(7<<28|4088, strings.Repeat("x", 28)))
+	f.Add(entry(2<<28|4095, "odd"))
+	f.Add(entry(9<<28, "type"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		list, err := parseCounters(b)
+		if err != nil {
+			return
+		}
+		if len(list) > 128 {
+			t.Fatalf("%d counters", len(list))
+		}
+		values(list, make([]byte, statsSize)) // stays inside the buffer
+	})
+}
+
 func FuzzParseGRH(f *testing.F) {
 	v4 := make([]byte, 40)
 	copy(v4[20:], unhex(f, "45 68 0048 0000 4000 40 11 0000 0a000001 0a000002"))

@@ -75,6 +75,8 @@ const (
 	qpSQSpec           = 1 << 8
 	qpRQSpec           = 1 << 9
 	qpRemotePrivileged = 1 << 10
+	qpSQDraining       = 1 << 11
+	qpSQDNotify        = 1 << 12
 	qpPrivileged       = 1 << 15
 
 	gsiQPN = 1

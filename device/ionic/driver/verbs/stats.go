@@ -8,11 +8,13 @@ import (
 	"github.com/ernic-dev/ernic/device/ionic/driver"
 )
 
+// Statistics buffers, and the bits of stats_type.
 const (
 	statsSize   = 4096
 	statsEntry  = 32
 	statsMax    = 128
 	statsGlobal = 1 << 0
+	statsQP     = 1 << 1
 )
 
 // Value types of counters, and their sizes in bytes.
@@ -25,40 +27,70 @@ type Counter struct {
 	offset int
 }
 
+// statistics asks the device to fill a buffer by a statistics command and returns
+// a copy of it. qpn is 0 but for the values of a queue pair.
+func (d *Device) statistics(op uint8, qpn uint32) ([]byte, error) {
+	buf, err := d.mem.Alloc(statsSize)
+	if err != nil {
+		return nil, err
+	}
+	defer d.mem.Free(buf)
+	if err := d.command(op, statsBody(buf, qpn)); err != nil {
+		return nil, err
+	}
+	return append([]byte(nil), buf.Bytes()[:statsSize]...), nil
+}
+
 // statsBody is the body of the four statistics commands.
-func statsBody(buf driver.DMA) []byte {
+func statsBody(buf driver.DMA, qpn uint32) []byte {
 	b := make([]byte, 17)
 	le.PutUint64(b[0:], buf.IOVA)
 	le.PutUint32(b[8:], statsSize)
+	le.PutUint32(b[12:], qpn)
 	return b
 }
 
-// readCounterNames asks for the list of counters once.
+// readCounterNames asks for the lists of counters that the device offers, once.
 func (d *Device) readCounterNames() error {
-	if d.Stats&statsGlobal == 0 {
-		return nil
+	for _, l := range []struct {
+		bit  uint16
+		op   uint8
+		list *[]Counter
+	}{{statsGlobal, admStatsHdrs, &d.counter}, {statsQP, admQPStatsHdrs, &d.qpCounter}} {
+		if d.Stats&l.bit == 0 {
+			continue
+		}
+		b, err := d.statistics(l.op, 0)
+		if err != nil {
+			return err
+		}
+		if *l.list, err = parseCounters(b); err != nil {
+			return err
+		}
 	}
-	buf, err := d.mem.Alloc(statsSize)
-	if err != nil {
-		return err
-	}
-	defer d.mem.Free(buf)
-	if err := d.command(admStatsHdrs, statsBody(buf)); err != nil {
-		return err
-	}
-	for i := range statsMax {
-		e := buf.Bytes()[i*statsEntry : (i+1)*statsEntry]
+	return nil
+}
+
+// parseCounters reads a list of counters by the kernel driver's rules: it ends
+// with an entry of type 0, or after 128.
+//
+//	0  be32  bits 28-31 type of the value, bits 0-27 its byte offset
+//	4  28 bytes of name, NUL terminated
+func parseCounters(b []byte) (list []Counter, err error) {
+	for i := 0; i < statsMax && len(b) >= statsEntry; i++ {
+		e := b[:statsEntry]
+		b = b[statsEntry:]
 		word := be.Uint32(e)
 		c := Counter{kind: uint8(word >> 28), offset: int(word & 0xfffffff)}
 		if c.kind == 0 {
-			return nil
+			break
 		}
 		if int(c.kind) >= len(statsSizes) {
-			return fmt.Errorf("counter %d has value type %d", i, c.kind)
+			return nil, fmt.Errorf("counter %d has value type %d", i, c.kind)
 		}
 		n := statsSizes[c.kind]
 		if c.offset%n != 0 || c.offset+n > statsSize {
-			return fmt.Errorf("counter %d at offset %d is not aligned or beyond the buffer: it would read as all ones", i, c.offset)
+			return nil, fmt.Errorf("counter %d at offset %d is not aligned or beyond the buffer: it would read as all ones", i, c.offset)
 		}
 		for j, ch := range e[4:] {
 			if ch == 0 {
@@ -67,26 +99,41 @@ func (d *Device) readCounterNames() error {
 			}
 		}
 		if c.Name == "" {
-			return fmt.Errorf("counter %d has no name, or one that does not end", i)
+			return nil, fmt.Errorf("counter %d has no name, or one that does not end", i)
 		}
-		d.counter = append(d.counter, c)
+		list = append(list, c)
 	}
-	return nil
+	return list, nil
 }
 
-// Counters reads all counters.
+// Counters reads all counters of the device.
 func (d *Device) Counters() (map[string]uint64, error) {
-	buf, err := d.mem.Alloc(statsSize)
+	b, err := d.statistics(admStatsVals, 0)
 	if err != nil {
-		return nil, err
-	}
-	defer d.mem.Free(buf)
-	if err := d.command(admStatsVals, statsBody(buf)); err != nil {
 		return nil, fmt.Errorf("verbs: read counters: %w", err)
 	}
-	out := make(map[string]uint64, len(d.counter))
-	for _, c := range d.counter {
-		b := buf.Bytes()[c.offset:]
+	return values(d.counter, b), nil
+}
+
+// Counters reads the counters of the queue pair alone, as a queue pair bound to
+// an rdma statistic counter shows them.
+func (qp *QP) Counters() (map[string]uint64, error) {
+	d := qp.c.d
+	if d.Stats&statsQP == 0 {
+		return nil, fmt.Errorf("verbs: the device has no counters of queue pairs")
+	}
+	b, err := d.statistics(admQPStatsVals, qp.QPN)
+	if err != nil {
+		return nil, fmt.Errorf("verbs: read counters of queue pair %d: %w", qp.QPN, err)
+	}
+	return values(d.qpCounter, b), nil
+}
+
+// values reads the counters of a list out of b, which holds them all.
+func values(list []Counter, b []byte) map[string]uint64 {
+	out := make(map[string]uint64, len(list))
+	for _, c := range list {
+		b := b[c.offset:]
 		switch c.kind {
 		case 1:
 			out[c.Name] = uint64(b[0])
@@ -104,5 +151,5 @@ func (d *Device) Counters() (map[string]uint64, error) {
 			out[c.Name] = be.Uint64(b)
 		}
 	}
-	return out, nil
+	return out
 }

@@ -36,10 +36,7 @@ type Thread struct {
 func NewThread(setup func() error) (*Thread, error) {
 	t := &Thread{work: make(chan func()), done: make(chan struct{}), quit: make(chan struct{})}
 	ready := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with this goroutine, and whatever
-		// setup did to it dies with it.
-		runtime.LockOSThread()
+	go onThread(func() {
 		defer close(t.done)
 		err := setup()
 		ready <- err
@@ -54,11 +51,32 @@ func NewThread(setup func() error) (*Thread, error) {
 				return
 			}
 		}
-	}()
+	})
 	if err := <-ready; err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// onThread runs f on a thread that ends with f, and whatever f did to the
+// thread dies with it. That needs a goroutine that is never unlocked, and not
+// the main thread: Go cannot end that one, it parks it, and the children of a
+// parked thread live on.
+func onThread(f func()) {
+	runtime.LockOSThread()
+	if syscall.Gettid() != syscall.Getpid() {
+		f()
+		return
+	}
+	// While this goroutine holds the main thread, the next one gets another.
+	started := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		close(started)
+		f()
+	}()
+	<-started
+	runtime.UnlockOSThread()
 }
 
 // Do runs f on the thread and returns its error.

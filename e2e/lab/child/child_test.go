@@ -105,3 +105,22 @@ func alive(pid int) bool {
 	_, rest, _ := strings.Cut(string(b), ") ")
 	return !strings.HasPrefix(rest, "Z")
 }
+
+// The main thread is the one that Go cannot end.
+func TestThreadIsNeverTheMainOne(t *testing.T) {
+	for range 200 {
+		th, err := NewThread(func() error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := th.Do(func() error {
+			if syscall.Gettid() == syscall.Getpid() {
+				return errors.New("children would outlive this thread")
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		th.Close()
+	}
+}

@@ -34,9 +34,10 @@ type stream = grpc.BidiStreamingClient[ernicv1.SessionRequest, ernicv1.SessionRe
 
 // link is one stream to the manager.
 type link struct {
-	s      *Session
-	stream stream
-	node   uint32
+	s       *Session
+	manager string
+	stream  stream
+	node    uint32
 	// silence is how long the manager may say nothing. It belongs to the receiver once there is one, and no longer changes
 	// after the registration.
 	silence  time.Duration
@@ -58,7 +59,10 @@ type link struct {
 // attempt connects, registers and stays until the session ends. It reports whether the manager accepted the worker, and
 // why the session is over.
 func (s *Session) attempt(ctx context.Context) (registered bool, err error) {
-	s.locate()
+	s.mu.Lock()
+	manager := s.managers.current()
+	s.mu.Unlock()
+	s.locate(manager)
 	s.mu.Lock()
 	node, addr, interval := s.node, s.addr, s.interval
 	s.mu.Unlock()
@@ -68,7 +72,7 @@ func (s *Session) attempt(ctx context.Context) (registered bool, err error) {
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(ctx.Err()) }) })
 	defer stop()
 
-	conn, err := grpc.NewClient("passthrough:///"+s.cfg.Manager, append([]grpc.DialOption{
+	conn, err := grpc.NewClient("passthrough:///"+manager, append([]grpc.DialOption{
 		grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 	}, s.cfg.Dial...)...)
@@ -79,6 +83,7 @@ func (s *Session) attempt(ctx context.Context) (registered bool, err error) {
 	defer func() { go func() { _ = conn.Close() }() }()
 	l := &link{
 		s:          s,
+		manager:    manager,
 		silence:    3 * interval,
 		registered: make(chan *ernicv1.Registered, 1),
 		probes:     make(chan uint64, 4),
@@ -95,7 +100,7 @@ func (s *Session) attempt(ctx context.Context) (registered bool, err error) {
 		if cause := context.Cause(streamCtx); cause != nil {
 			return cause
 		}
-		return s.explain(err)
+		return s.explain(manager, err)
 	}
 	if l.stream, err = ernicv1.NewManagerServiceClient(conn).Session(streamCtx); err != nil {
 		return false, fail(err)
@@ -227,10 +232,10 @@ func (l *link) take(m *ernicv1.SessionResponse) error {
 
 func (l *link) takeRegistered(m *ernicv1.Registered) error {
 	if id := m.GetNodeId(); id == 0 || id == anyNode {
-		return fmt.Errorf("the manager at %s gave this worker the node id %d", l.s.cfg.Manager, id)
+		return fmt.Errorf("the manager at %s gave this worker the node id %d", l.manager, id)
 	}
 	if l.accepted {
-		return fmt.Errorf("the manager at %s accepted one registration twice", l.s.cfg.Manager)
+		return fmt.Errorf("the manager at %s accepted one registration twice", l.manager)
 	}
 	l.accepted = true
 	if interval := m.GetHealthInterval().AsDuration(); interval > 0 {
@@ -253,7 +258,7 @@ func (l *link) takeMesh(p *ernicv1.MeshUpdate) error {
 		before = l.parts[len(l.parts)-1]
 	}
 	if err := checkPart(old, before, p); err != nil {
-		return fmt.Errorf("the manager at %s sent a mesh update that makes no sense: %w", l.s.cfg.Manager, err)
+		return fmt.Errorf("the manager at %s sent a mesh update that makes no sense: %w", l.manager, err)
 	}
 	l.parts = append(l.parts, p)
 	if p.GetMore() {

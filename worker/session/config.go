@@ -31,7 +31,8 @@ const DefaultManagerPort = "6320"
 
 // Config says who the worker is and where its manager.
 type Config struct {
-	// Manager is the host:port of the manager.
+	// Manager is the host:port of the manager; of several that share a state, separated by commas, the one that leads is
+	// found.
 	Manager string
 	// Dial holds what gRPC needs to connect, the credentials first of all.
 	Dial []grpc.DialOption
@@ -39,9 +40,9 @@ type Config struct {
 	Name string
 	// Addr is the host:port on which peers reach the worker's FabricService; empty if there is none.
 	Addr string
-	// Locate returns what Addr is now, empty if it cannot be told. It is asked before every registration and replaces Addr;
+	// Locate returns what Addr is now, seen from a manager at host:port; empty if it cannot be told. It is asked before every registration and replaces Addr;
 	// nil: Addr stays the same.
-	Locate func() string
+	Locate func(manager string) string
 	// Version is that of the program.
 	Version string
 	// Report returns what the worker says of itself with a heartbeat; nil: nothing. It must not wait.
@@ -72,8 +73,7 @@ type Handlers struct {
 	Registered func(node uint32)
 	// Mesh is called when a new view is in place.
 	Mesh func(old, now *Mesh)
-	// Gossip is called with every registration if the manager can be joined for gossip, at host:port. Without a host it is
-	// that of the manager.
+	// Gossip is called with every registration if the manager can be joined for gossip, at host:port.
 	Gossip func(address string)
 	// Drain is called when the worker is asked to end as soon as no guest uses it.
 	Drain func(reason string)
@@ -107,10 +107,6 @@ func isHost(s string) bool {
 }
 
 func (c *Config) fill() error {
-	var err error
-	if c.Manager, err = ManagerAddr(c.Manager); err != nil {
-		return err
-	}
 	if c.Addr != "" {
 		if err := checkAddr(c.Addr); err != nil {
 			return err

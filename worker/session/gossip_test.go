@@ -5,6 +5,7 @@ package session_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,6 +76,7 @@ func (v *village) worker(n byte) *villager {
 	w := &villager{cable: v.manager.Cable()}
 	instance := [16]byte{n}
 	built := make(chan struct{})
+	var joins sync.WaitGroup
 	w.pool = startPool(v.t, instance, func(p *gossip.Pool) {
 		<-built
 		w.Heard(p.Records(), p.Gone())
@@ -84,11 +86,11 @@ func (v *village) worker(n byte) *villager {
 		Manager: managertest.Addr, Dial: w.cable.DialOptions(), Name: fmt.Sprint("w", n), Addr: fmt.Sprintf("h%d:7000", n),
 		Log: zerolog.Nop(), Instance: instance,
 		Handlers: session.Handlers{Gossip: func(address string) {
-			go func() {
+			joins.Go(func() {
 				if err := w.pool.Join(address); err != nil {
 					v.t.Error(err)
 				}
-			}()
+			})
 		}},
 	})
 	if err != nil {
@@ -119,6 +121,7 @@ func (v *village) worker(n byte) *villager {
 		cancel()
 		<-done
 		<-said
+		joins.Wait()
 	}
 	v.t.Cleanup(w.stop)
 	return w

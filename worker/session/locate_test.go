@@ -18,7 +18,7 @@ func TestH3_AWorkerWhoseAddressChangesStaysTheNodeItIs(t *testing.T) {
 		var here atomic.Value
 		here.Store("a.test:7000")
 		w := startWorker(t, m, "w1", func(c *session.Config) {
-			c.Addr, c.Locate = "", func() string { return here.Load().(string) }
+			c.Addr, c.Locate = "", func(string) string { return here.Load().(string) }
 		})
 		settle()
 		other := startWorker(t, m, "w2")

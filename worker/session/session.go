@@ -35,7 +35,8 @@ type Session struct {
 	// recordChanged says that Record may be another.
 	recordChanged chan struct{}
 
-	mu sync.Mutex // guards what follows
+	mu       sync.Mutex // guards what follows
+	managers managers
 	// node is the id that the manager gave, anyNode before.
 	node uint32
 	// addr is where peers reach the worker, as far as is known.
@@ -56,6 +57,10 @@ func New(cfg Config) (*Session, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
+	list, err := ManagerAddrs(cfg.Manager)
+	if err != nil {
+		return nil, err
+	}
 	s := &Session{
 		cfg:      cfg,
 		beatNow:  make(chan struct{}, 1),
@@ -63,6 +68,7 @@ func New(cfg Config) (*Session, error) {
 		addr:     cfg.Addr,
 		interval: defaultInterval,
 		state:    ernicv1.SessionState_SESSION_STATE_CONNECTING,
+		managers: managers{list: list},
 	}
 	s.mesh.Store(empty)
 	s.base.Store(empty)
@@ -95,11 +101,11 @@ func (s *Session) Addr() string {
 }
 
 // locate finds out where the worker is now. While that cannot be told it is taken to be where it was.
-func (s *Session) locate() {
+func (s *Session) locate(manager string) {
 	if s.cfg.Locate == nil {
 		return
 	}
-	now := s.cfg.Locate()
+	now := s.cfg.Locate(manager)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now == "" || now == s.addr {
@@ -173,9 +179,21 @@ func (s *Session) lost(err error) (again, fatal bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state, s.err = ernicv1.SessionState_SESSION_STATE_CONNECTING, err
+	at := s.managers.current()
+	var standby *StandbyError
+	if errors.As(err, &standby) {
+		if s.managers.failed(standby.Leader) {
+			return true, false
+		}
+		s.tell("no leader", fmt.Sprintf("no manager leads, trying until one does: %v", err))
+		return false, false
+	}
 	var refused *RefusedError
 	if !errors.As(err, &refused) {
-		s.tell("unreachable", fmt.Sprintf("the manager at %s cannot be reached, trying until it can: %v", s.cfg.Manager, err))
+		if s.managers.failed("") {
+			return true, false
+		}
+		s.tell("unreachable", fmt.Sprintf("the manager at %s cannot be reached, trying until it can: %v", at, err))
 		return false, false
 	}
 	switch refused.Reason {
@@ -196,13 +214,15 @@ func (s *Session) lost(err error) (again, fatal bool) {
 func (s *Session) tell(what, text string) {
 	if s.told != what {
 		s.told = what
-		s.cfg.Log.Warn().Str("manager", s.cfg.Manager).Msg(text)
+		s.cfg.Log.Warn().Str("manager", s.managers.current()).Msg(text)
 	}
 }
 
 // accepted takes in a registration.
 func (s *Session) accepted(m *ernicv1.Registered, interval time.Duration) {
 	s.mu.Lock()
+	s.managers.answered()
+	at := s.managers.current()
 	before := s.node
 	s.node, s.interval = m.GetNodeId(), interval
 	s.state, s.err, s.since = ernicv1.SessionState_SESSION_STATE_REGISTERED, nil, time.Now()
@@ -213,7 +233,7 @@ func (s *Session) accepted(m *ernicv1.Registered, interval time.Duration) {
 	if before == s.node {
 		text = "registered again"
 	}
-	s.cfg.Log.Info().Str("manager", s.cfg.Manager).Str("manager_version", m.GetVersion()).Uint32("node", s.node).Msg(text)
+	s.cfg.Log.Info().Str("manager", at).Str("manager_version", m.GetVersion()).Uint32("node", s.node).Msg(text)
 	s.mu.Unlock()
 	if h := s.cfg.Handlers.Registered; h != nil {
 		h(m.GetNodeId())
@@ -221,7 +241,7 @@ func (s *Session) accepted(m *ernicv1.Registered, interval time.Duration) {
 	s.publish()
 	s.noteRecord()
 	if h := s.cfg.Handlers.Gossip; h != nil && m.GetGossipAddress() != "" {
-		h(m.GetGossipAddress())
+		h(onHost(m.GetGossipAddress(), at))
 	}
 }
 
@@ -243,13 +263,16 @@ func Cause(err error) string {
 }
 
 // explain turns the error of a stream into what it means.
-func (s *Session) explain(err error) error {
+func (s *Session) explain(manager string, err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("it closed the session")
 	}
 	st, ok := status.FromError(err)
 	if !ok {
 		return err
+	}
+	if standby := AsStandby(manager, err); standby != nil {
+		return standby
 	}
 	for _, d := range st.Details() {
 		refusal, ok := d.(*ernicv1.Refusal)
@@ -261,7 +284,7 @@ func (s *Session) explain(err error) error {
 			ernicv1.RefusalReason_REFUSAL_REASON_UNSPECIFIED:
 			return errors.New(st.Message())
 		}
-		return &RefusedError{s.cfg.Manager, refusal.GetReason(), st.Message()}
+		return &RefusedError{manager, refusal.GetReason(), st.Message()}
 	}
 	if st.Code() == codes.Unimplemented {
 		return fmt.Errorf("what listens there is no manager: %s", st.Message())

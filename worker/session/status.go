@@ -29,7 +29,6 @@ func (s *Session) Status() *ernicv1.GetStatusResponse {
 		Instance:    s.cfg.Instance[:],
 		Incarnation: s.cfg.Incarnation,
 		Version:     s.cfg.Version,
-		Manager:     s.cfg.Manager,
 		MeshNodes:   uint32(nodes),
 		MeshRoutes:  uint32(routes),
 		Claims:      s.Claims(),
@@ -40,6 +39,7 @@ func (s *Session) Status() *ernicv1.GetStatusResponse {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	st.Manager = s.managers.current()
 	if s.node != anyNode {
 		st.NodeId = s.node
 	}

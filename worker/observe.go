@@ -4,6 +4,7 @@ package worker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -24,9 +25,15 @@ type Observe struct {
 
 	Metrics string // host:port that Prometheus asks; "": none
 	// MetricsIfFree makes it no failure that the address is in use: the worker is
-	// not the first on its host and nobody chose the address.
+	// not the first on its host and nobody chose the address. It takes the address
+	// when the other has left.
 	MetricsIfFree bool
+	MetricsTLS    *tls.Config // nil: in the clear
 }
+
+// metricsRetry is how often a worker looks whether the address of its metrics is
+// free.
+const metricsRetry = 10 * time.Second
 
 func (o *Observe) check() error {
 	if o.StatsQPs < 0 || o.StatsQPs > stats.MaxQPs {
@@ -44,8 +51,9 @@ func (o *Observe) check() error {
 type observers struct {
 	source  stats.Source
 	file    *stats.File  // nil: none
-	metrics net.Listener // nil: none
+	metrics net.Listener // nil: none, or not yet
 	qps     int
+	retry   time.Duration // 0: the address is had or not wanted
 }
 
 // openObservers opens what was asked for: a file that cannot be written and an
@@ -79,27 +87,59 @@ func (w *Worker) openObservers() error {
 	switch {
 	case err == nil:
 		o.metrics = l
-		c.Log.Info().Str("address", l.Addr().String()).Msg("metrics are at /metrics")
+		w.saysMetrics(l)
 	case c.Observe.MetricsIfFree && errors.Is(err, syscall.EADDRINUSE):
+		o.retry = metricsRetry
 		c.Log.Warn().Str("address", c.Observe.Metrics).
-			Msg("another program, most likely another worker, has the default address for metrics: this worker shows none; --metrics-listen gives it one of its own, or off")
+			Msg("another program, most likely another worker, has the default address for metrics: this worker shows none until it is free; --metrics-listen gives it one of its own, or off")
 	default:
 		return fmt.Errorf("metrics listener %s: %w", c.Observe.Metrics, err)
 	}
 	return nil
 }
 
-// parts are what runs as long as the worker.
-func (o *observers) parts() (list []func(context.Context) error) {
+func (w *Worker) saysMetrics(l net.Listener) {
+	w.config.Log.Info().Str("address", l.Addr().String()).Bool("tls", w.config.Observe.MetricsTLS != nil).Msg("metrics are at /metrics")
+}
+
+// observing returns what runs as long as the worker.
+func (w *Worker) observing() (list []func(context.Context) error) {
+	o := &w.observers
 	if o.file != nil {
 		list = append(list, o.file.Run)
 	}
-	if o.metrics != nil {
-		list = append(list, func(ctx context.Context) error {
-			return (&stats.Collector{Source: &o.source, QPs: o.qps}).Serve(ctx, o.metrics)
-		})
+	switch {
+	case o.metrics != nil:
+		list = append(list, func(ctx context.Context) error { return w.serveMetrics(ctx, o.metrics) })
+	case o.retry != 0:
+		list = append(list, w.waitForMetrics)
 	}
 	return list
+}
+
+func (w *Worker) serveMetrics(ctx context.Context, l net.Listener) error {
+	if c := w.config.Observe.MetricsTLS; c != nil {
+		l = tls.NewListener(l, c)
+	}
+	return (&stats.Collector{Source: &w.observers.source, QPs: w.observers.qps}).Serve(ctx, l)
+}
+
+// waitForMetrics takes the address of the metrics when it is free, and serves
+// them.
+func (w *Worker) waitForMetrics(ctx context.Context) error {
+	ticker := time.NewTicker(w.observers.retry)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if l, err := net.Listen("tcp", w.config.Observe.Metrics); err == nil {
+			w.saysMetrics(l)
+			return w.serveMetrics(ctx, l)
+		}
+	}
 }
 
 func (o *observers) close() {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,27 +99,74 @@ func TestObserve_FileAndMetricsShowTheWorker(t *testing.T) {
 	}
 }
 
-func TestObserve_ASecondWorkerOfTheHostStartsWithoutMetrics(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func TestObserve_ASecondWorkerOfTheHostTakesTheMetricsOverWhenTheFirstLeaves(t *testing.T) {
+	first, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	var log bytes.Buffer
-	c := alone(t, Observe{Metrics: l.Addr().String(), MetricsIfFree: true})
-	c.Log = zerolog.New(&log)
+	address := first.Addr().String()
+	log := &syncBuffer{}
+	c := alone(t, Observe{Metrics: address, MetricsIfFree: true})
+	c.Log = zerolog.New(log)
 	w, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.close()
-	if !strings.Contains(log.String(), "--metrics-listen") || !strings.Contains(log.String(), l.Addr().String()) {
-		t.Errorf("the warning names neither flag nor address:\n%s", log.String())
+	if text := log.String(); !strings.Contains(text, "--metrics-listen") || !strings.Contains(text, address) {
+		t.Errorf("the warning names neither flag nor address:\n%s", text)
 	}
-	c.Observe.MetricsIfFree = false
-	if _, err := New(c); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
+	w.observers.retry = 10 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	if text := log.String(); strings.Contains(text, "metrics are at") {
+		t.Errorf("two have the address:\n%s", text)
+	}
+	first.Close()
+	client := &http.Client{Timeout: 20 * time.Second}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		r, err := client.Get("http://" + address + "/metrics")
+		if err == nil {
+			r.Body.Close()
+			client.CloseIdleConnections()
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nobody answers at the address that is free: %v\n%s", err, log.String())
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+
+	second, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	c = alone(t, Observe{Metrics: second.Addr().String()})
+	if _, err := New(c); err == nil || !strings.Contains(err.Error(), c.Observe.Metrics) {
 		t.Errorf("an address that was asked for and is taken: %v", err)
 	}
+}
+
+// syncBuffer is a log that is read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 func TestObserve_RefusesAtTheStartWhatCannotWork(t *testing.T) {

@@ -148,7 +148,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			parts = append(parts, w.mesh.serveStatus)
 		}
 	}
-	parts = append(parts, w.observers.parts()...)
+	parts = append(parts, w.observing()...)
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i, part := range parts {

@@ -196,7 +196,7 @@ func (f *flags) config(set profile.Set) (worker.Config, error) {
 	if c.LIF == worker.LIFMesh && c.Fabric != worker.FabricMesh {
 		return c, cli.Usagef("--lif mesh needs --fabric mesh, not %s", c.Fabric)
 	}
-	if c.Observe, err = f.observe.config(); err != nil {
+	if c.Observe, err = f.observe.config(&f.tls, f.insecure); err != nil {
 		return c, err
 	}
 	if c.MAC, err = f.macAddress(); err != nil {

@@ -34,12 +34,15 @@ func (o *observe) addFlags(c *cobra.Command) {
 	o.set.StringVar(&o.format, "stats-format", string(section.Text), "`format` of the stats file: text or json")
 	o.set.IntVar(&o.qps, "stats-qps", 0, "most queue `pairs` to show one by one in the stats file and the metrics, at most "+strconv.Itoa(stats.MaxQPs))
 	o.set.StringVar(&o.metrics, "metrics-listen", metricsAddress, "`address` to answer Prometheus on, at /metrics, or off; "+
-		"when another worker of the host has the default one, this worker shows none")
+		"one that other hosts reach needs certificates (it is https then) or --insecure; "+
+		"while another worker of the host has the default one, this worker shows none")
 	complete(c, "stats-format", string(section.Text), string(section.JSON))
 	complete(c, "metrics-listen", off, metricsAddress)
 }
 
-func (o *observe) config() (worker.Observe, error) {
+// config checks the flags. protection is that of a listener which other hosts
+// reach; insecure says that it needs none.
+func (o *observe) config(protection *cli.TLS, insecure bool) (worker.Observe, error) {
 	c := worker.Observe{StatsFile: o.file, StatsQPs: o.qps, Metrics: o.metrics}
 	var err error
 	if c.StatsFormat, err = section.ParseFormat(o.format); err != nil {
@@ -59,5 +62,11 @@ func (o *observe) config() (worker.Observe, error) {
 		return c, cli.Usagef("--metrics-listen %q: %q is no port", o.metrics, port)
 	}
 	c.MetricsIfFree = !o.set.Changed("metrics-listen")
-	return c, nil
+	if err := cli.CheckListen("metrics-listen", o.metrics, protection.Enabled(), insecure); err != nil {
+		return c, err
+	}
+	if protection.Enabled() && cli.CheckListen("metrics-listen", o.metrics, false, false) != nil {
+		c.MetricsTLS, err = protection.HTTPS()
+	}
+	return c, err
 }

@@ -69,13 +69,24 @@ func (t *TLS) Server() (credentials.TransportCredentials, error) {
 	if !t.Enabled() {
 		return insecure.NewCredentials(), nil
 	}
+	c, err := t.server("h2")
+	if err != nil {
+		return nil, err
+	}
+	return credentials.NewTLS(c), nil
+}
+
+// HTTPS is Server for a web server.
+func (t *TLS) HTTPS() (*tls.Config, error) { return t.server("http/1.1") }
+
+func (t *TLS) server(protocol string) (*tls.Config, error) {
 	if err := t.check(true); err != nil {
 		return nil, err
 	}
 	if err := t.load(); err != nil {
 		return nil, err
 	}
-	return credentials.NewTLS(&tls.Config{
+	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			cert, pool, err := t.files.load()
@@ -87,10 +98,10 @@ func (t *TLS) Server() (credentials.TransportCredentials, error) {
 				Certificates: []tls.Certificate{*cert},
 				ClientAuth:   tls.RequireAndVerifyClientCert,
 				ClientCAs:    pool,
-				NextProtos:   []string{"h2"},
+				NextProtos:   []string{protocol},
 			}, nil
 		},
-	}), nil
+	}, nil
 }
 
 // load reads the files and checks that the certificate, if there is one, is of the program's role: a mistake that every

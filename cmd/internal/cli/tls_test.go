@@ -4,7 +4,10 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,6 +124,54 @@ func TestS1_ConnectionsAreProtectedOnBothSides(t *testing.T) {
 }
 
 // TestS2_AServerMustHaveTheRoleItIsCalledFor has a worker pose as the manager.
+func TestS1_AWebServerAsksForACertificateToo(t *testing.T) {
+	s := newSite(t)
+	c, err := s.flags(identity.Worker, "host7").HTTPS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })}
+	go func() { _ = server.Serve(tls.NewListener(l, c)) }()
+	defer server.Close()
+	ask := func(certificates ...tls.Certificate) (*http.Response, error) {
+		pool := x509.NewCertPool()
+		ca, err := os.ReadFile(filepath.Join(s.dir, pki.CertFile))
+		if err != nil || !pool.AppendCertsFromPEM(ca) {
+			t.Fatal("no authority")
+		}
+		// A certificate names no host.
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+			Certificates: certificates, InsecureSkipVerify: true,
+			VerifyConnection: func(st tls.ConnectionState) error {
+				return identity.CheckServer(st.PeerCertificates, pool, identity.Worker)
+			},
+		}}}
+		defer client.CloseIdleConnections()
+		return client.Get("https://" + l.Addr().String())
+	}
+	if r, err := ask(); err == nil {
+		r.Body.Close()
+		t.Errorf("without a certificate the answer is %s", r.Status)
+	}
+	issued := s.issue(identity.Operator, "prometheus")
+	pair, err := tls.LoadX509KeyPair(issued.Cert, issued.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ask(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusTeapot {
+		t.Errorf("with a certificate the answer is %s", r.Status)
+	}
+}
+
 func TestS2_AServerMustHaveTheRoleItIsCalledFor(t *testing.T) {
 	s := newSite(t)
 	address := serve(t, s.flags(identity.Worker, "w1"))

@@ -100,6 +100,9 @@ type node struct {
 	aq   uint64 // ring address
 	aqAt uint32
 	ids  uint32 // next free object id
+
+	manyPage uint64 // memory of what populate has made
+	acqSeen  uint32 // of real.drain: admin ring index behind the last completed command
 }
 
 // AddressSeen implements rdma.AddressObserver.

@@ -51,43 +51,6 @@ func TestObjects_ComeAndGoWithoutLeak(t *testing.T) {
 	})
 }
 
-// What the identity promises is really there at the same time, and an idle
-// engine is small.
-func TestObjects_AllThatIsAdvertised(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		runtime.GC()
-		var before, idle, full runtime.MemStats
-		runtime.ReadMemStats(&before)
-		n := newProbed(t)
-		runtime.ReadMemStats(&idle)
-		if size := int64(idle.HeapAlloc) - int64(before.HeapAlloc); size > 2<<20 {
-			t.Errorf("an idle engine takes %d KiB", size>>10)
-		}
-		page := n.ram.Alloc(4096)
-		ring := abi.RingDesc{CQ: 100, DepthLog2: 6, StrideLog2: 6, MapCount: 1, DMA: page}
-		post := func(op uint8, b body) {
-			n.post(op, b)
-			if n.aqAt%128 == 0 {
-				n.drainAdmin()
-			}
-		}
-		for id := uint32(100); id < 100+10000; id++ {
-			post(abi.AdminCreateCQ, &abi.CreateCQ{EQ: 2, DepthLog2: 7, StrideLog2: 5, ID: id, MapCount: 1, DMA: page})
-			if id == 100 {
-				n.drainAdmin()
-			}
-			post(abi.AdminCreateQP, &abi.CreateQP{ID: id, SQ: ring, RQ: ring})
-		}
-		for id := uint32(1); id <= 100000; id++ {
-			post(abi.AdminCreateMR, &abi.CreateMR{VA: page, Length: 4096, ID: id << 8, MapCount: 1, DMA: page})
-		}
-		n.drainAdmin()
-		runtime.ReadMemStats(&full)
-		t.Logf("10000 QPs, 10000 CQs and 100000 MRs take %d MiB", (full.HeapAlloc-idle.HeapAlloc)>>20)
-		n.mustCommand(abi.QueueCommand{Opcode: abi.CmdResetLIF})
-	})
-}
-
 // drainAdmin rings and waits for all completions.
 func (n *node) drainAdmin() {
 	n.t.Helper()

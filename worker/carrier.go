@@ -9,6 +9,7 @@ import (
 	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/qp"
 	"github.com/ernic-dev/ernic/fabric"
+	"github.com/ernic-dev/ernic/worker/meshport"
 )
 
 // engine is what the carrier hands arriving packets to.
@@ -39,6 +40,7 @@ type carrier struct {
 	router router
 	engine engine
 	lan    lan                         // nil unless the LIF is on the mesh
+	noLAN  meshport.Absent             // in its place
 	link   atomic.Pointer[fabric.Link] // nil until the node has an identity
 
 	noRoute   atomic.Uint64 // packets to an address that nobody answers for
@@ -46,7 +48,6 @@ type carrier struct {
 	dropped   atomic.Uint64 // packets the link gave up
 	badHeader atomic.Uint64 // frames from a peer that hold no packet
 	badClass  atomic.Uint64 // frames of a class nobody here wants
-	noLAN     atomic.Uint64 // Ethernet frames for everybody, whose LIF here is not on the mesh
 }
 
 // frames keeps the frame descriptors that pass through the Link interface off
@@ -125,8 +126,11 @@ func (c *carrier) Receive(f *fabric.Frame) {
 	case fabric.Reliable, fabric.Datagram:
 	case fabric.Ethernet:
 		if c.lan == nil {
-			c.noLAN.Add(1)
-			f.Release()
+			var link fabric.Link
+			if l := c.link.Load(); l != nil {
+				link = *l
+			}
+			c.noLAN.Deliver(f, link)
 			return
 		}
 		c.lan.Deliver(f)

@@ -211,8 +211,8 @@ func TestReceive_EthernetGoesToTheLAN(t *testing.T) {
 	k.Receive(&fabric.Frame{Class: fabric.Ethernet, Owner: owner})
 	k.lan = l
 	k.Receive(&fabric.Frame{Class: fabric.Ethernet, Owner: owner})
-	if l.n != 1 || owner.n != 2 || k.noLAN.Load() != 1 {
-		t.Errorf("%d frames delivered, %d released, %d counted as nobody's", l.n, owner.n, k.noLAN.Load())
+	if l.n != 1 || owner.n != 2 || k.noLAN.Frames.Load() != 1 {
+		t.Errorf("%d frames delivered, %d released, %d counted as nobody's", l.n, owner.n, k.noLAN.Frames.Load())
 	}
 }
 

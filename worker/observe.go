@@ -179,7 +179,7 @@ func (w *Worker) carried(f func(name string, value uint64)) {
 	f("packets_dropped", c.dropped.Load())
 	f("frames_bad_header", c.badHeader.Load())
 	f("frames_bad_class", c.badClass.Load())
-	f("frames_no_lan", c.noLAN.Load())
+	f("frames_no_lan", c.noLAN.Frames.Load())
 	f("addresses_refused", w.addresses.refused.Load())
 	if w.lan != nil {
 		w.lan.Counters.Each(func(name string, v uint64) { f("lan_"+name, v) })

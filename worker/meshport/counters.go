@@ -21,6 +21,7 @@ type Counters struct {
 	RxBad      atomic.Uint64 // frames that are none, or of a kind unknown here, dropped
 	RxFull     atomic.Uint64 // frames that the LIF did not take in time, dropped
 	RxStranger atomic.Uint64 // frames from a node that is not in the mesh, dropped
+	RxAbsent   atomic.Uint64 // nodes that said they have no LIF on the mesh
 	Unlearned  atomic.Uint64 // addresses that found no room in the table
 }
 
@@ -35,7 +36,7 @@ func (c *Counters) Each(f func(name string, value uint64)) {
 		{"tx_drop_no_mesh", &c.TxNoMesh}, {"tx_drop_oversize", &c.TxOversize},
 		{"rx_frames", &c.RxFrames}, {"rx_drop_storm", &c.RxStorm}, {"rx_drop_spoofed", &c.RxSpoofed},
 		{"rx_drop_bad", &c.RxBad}, {"rx_drop_full", &c.RxFull}, {"rx_drop_stranger", &c.RxStranger},
-		{"unlearned", &c.Unlearned},
+		{"rx_absent", &c.RxAbsent}, {"unlearned", &c.Unlearned},
 	} {
 		f(e.name, e.c.Load())
 	}

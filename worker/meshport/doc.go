@@ -26,7 +26,8 @@
 //
 //	version  1
 //	flags    bit 0: the checksum is open; bits 1 and 2: segmentation,
-//	         0 none, 1 TCP over IPv4, 2 TCP over IPv6
+//	         0 none, 1 TCP over IPv4, 2 TCP over IPv6; bit 3, alone: there is no
+//	         frame, and the LIF of the sender is not on the mesh
 //	size     payload bytes of a segment
 //
 // All numbers are big-endian.

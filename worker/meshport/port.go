@@ -51,11 +51,20 @@ type membership struct {
 // peers is who is in the mesh.
 type peers struct {
 	sources map[uint32]*source
-	flood   []uint32 // nodes that get frames for everybody
+	flood   []flooded // nodes that get frames for everybody
+}
+
+// flooded is a node that frames go to.
+type flooded struct {
+	node uint32
+	*source
 }
 
 // source is a node that frames come from.
-type source struct{ storm bucket }
+type source struct {
+	storm  bucket
+	absent atomic.Int64 // until when it gets no frames for everybody; 0: it gets them
+}
 
 // New returns a port that is in no mesh yet.
 func New(c Config) (*Port, error) {
@@ -126,13 +135,20 @@ func (p *Port) SetPeers(nodes, flood []uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.peers.Load()
-	next := &peers{sources: make(map[uint32]*source, len(nodes)), flood: flood}
+	next := &peers{sources: make(map[uint32]*source, len(nodes))}
 	for _, n := range nodes {
 		s := old.sources[n]
 		if s == nil {
 			s = new(source)
 		}
+		// A worker that started anew may have a LIF on the mesh now.
+		s.absent.Store(0)
 		next.sources[n] = s
+	}
+	for _, n := range flood {
+		if s := next.sources[n]; s != nil {
+			next.flood = append(next.flood, flooded{n, s})
+		}
 	}
 	p.peers.Store(next)
 	p.table.keep(next.sources)
@@ -189,7 +205,7 @@ func (p *Port) send(frame []byte, o *netport.Offload) error {
 		Class: fabric.Ethernet, Flow: i.FNV(frame), Header: b.header[:], Payload: b.data, Owner: b,
 	}
 	if !known {
-		p.flood(m, b)
+		p.flood(m, b, ns)
 		return nil
 	}
 	p.Counters.TxUnicast.Add(1)
@@ -210,16 +226,17 @@ func (p *Port) send(frame []byte, o *netport.Offload) error {
 	return errNoNode
 }
 
-// flood sends a frame to every other node. It is no error that there is none.
-func (p *Port) flood(m *membership, b *buffer) {
+// flood sends a frame to every other node that has a LIF on the mesh. It is no
+// error that there is none.
+func (p *Port) flood(m *membership, b *buffer, ns int64) {
 	defer b.Release()
 	p.Counters.TxFlooded.Add(1)
-	for _, node := range p.peers.Load().flood {
-		if node == m.self {
+	for _, to := range p.peers.Load().flood {
+		if to.node == m.self || to.absent.Load() > ns {
 			continue
 		}
 		b.refs.Add(1)
-		b.frame.Dst = node
+		b.frame.Dst = to.node
 		switch m.link.Send(&b.frame) {
 		case fabric.Sent:
 			p.Counters.TxCopies.Add(1)

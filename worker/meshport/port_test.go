@@ -22,6 +22,7 @@ type office struct {
 	mu      sync.Mutex
 	ports   map[uint32]*Port
 	claims  map[[6]byte]uint32
+	absent  map[uint32]*Absent // nodes whose LIF is not on the mesh
 	verdict fabric.Verdict
 	sent    []string // "src>dst"
 }
@@ -39,9 +40,9 @@ func (s sentOwner) Release() { s.done() }
 func (l link) Send(f *fabric.Frame) fabric.Verdict {
 	l.mu.Lock()
 	l.sent = append(l.sent, fmt.Sprintf("%d>%d", l.self, f.Dst))
-	v, to := l.verdict, l.ports[f.Dst]
+	v, to, absent := l.verdict, l.ports[f.Dst], l.absent[f.Dst]
 	l.mu.Unlock()
-	if v != fabric.Sent || to == nil {
+	if v != fabric.Sent || to == nil && absent == nil {
 		if v == fabric.Sent {
 			v = fabric.NoRoute
 		}
@@ -55,7 +56,11 @@ func (l link) Send(f *fabric.Frame) fabric.Verdict {
 		Header: bytes.Clone(f.Header), Payload: bytes.Clone(f.Payload),
 	}
 	f.Drop()
-	to.Deliver(&in)
+	if absent != nil {
+		absent.Deliver(&in, link{l.office, f.Dst})
+	} else {
+		to.Deliver(&in)
+	}
 	return fabric.Sent
 }
 
@@ -156,6 +161,60 @@ func TestSend_FloodsUntilItLearnsAndThenSendsToOneNode(t *testing.T) {
 			t.Errorf("%s goes to %v", name, got)
 		}
 	}
+}
+
+// A worker whose LIF is on a TAP says so once, and is left alone for a minute.
+func TestSend_FloodsOnlyNodesWithALIFOnTheMesh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t, 3)
+		o.absent = map[uint32]*Absent{3: {}}
+		all := []uint32{1, 2, 3}
+		if got := o.send(t, 1, frame(everybody, mac(1), 60)); !slices.Equal(got, []string{"1>2", "1>3", "3>1"}) {
+			t.Errorf("the first frame: %v", got)
+		}
+		for range 3 {
+			if got := o.send(t, 1, frame(everybody, mac(1), 60)); !slices.Equal(got, []string{"1>2"}) {
+				t.Errorf("a later frame: %v", got)
+			}
+		}
+		if n := o.ports[1].Counters.RxAbsent.Load(); n != 1 || o.absent[3].Frames.Load() != 1 {
+			t.Errorf("%d answers to %d frames", n, o.absent[3].Frames.Load())
+		}
+		time.Sleep(absence + time.Second)
+		if got := o.send(t, 1, frame(everybody, mac(1), 60)); !slices.Equal(got, []string{"1>2", "1>3", "3>1"}) {
+			t.Errorf("after a minute: %v", got)
+		}
+		// It starts anew, with its LIF on the mesh: the members change.
+		o.absent = nil
+		o.ports[1].SetPeers(all, all)
+		if got := o.send(t, 1, frame(everybody, mac(1), 60)); !slices.Equal(got, []string{"1>2", "1>3"}) {
+			t.Errorf("with a LIF: %v", got)
+		}
+		// Who sends is there, whatever it said.
+		o.ports[1].Deliver(&fabric.Frame{Src: 3, Class: fabric.Ethernet, Header: noLIF[:]})
+		if got := o.send(t, 1, frame(everybody, mac(1), 60)); !slices.Equal(got, []string{"1>2"}) {
+			t.Errorf("said that it is absent: %v", got)
+		}
+		o.send(t, 3, frame(mac(1), mac(3), 60))
+		if got := o.send(t, 1, frame(everybody, mac(1), 60)); !slices.Equal(got, []string{"1>2", "1>3"}) {
+			t.Errorf("after a frame of it: %v", got)
+		}
+	})
+}
+
+// Two workers without a LIF on the mesh do not tell each other for ever, and one
+// that is flooded does not answer as often.
+func TestAbsent_SaysLittle(t *testing.T) {
+	o := &office{absent: map[uint32]*Absent{1: {}, 2: {}}}
+	var header [headerLen]byte
+	encode(&header, &netport.Offload{})
+	for range 10 * absentRate {
+		o.absent[1].Deliver(&fabric.Frame{Src: 2, Header: header[:], Payload: frame(everybody, mac(2), 60)}, link{o, 1})
+	}
+	if n := len(o.log()); n < absentRate || n > 5*absentRate {
+		t.Errorf("%d answers to %d frames", n, 10*absentRate)
+	}
+	o.absent[1].Deliver(&fabric.Frame{Src: 2, Header: header[:]}, nil) // in no mesh
 }
 
 func TestSend_FollowsClaimsBeforeWhatItLearned(t *testing.T) {

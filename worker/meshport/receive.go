@@ -27,18 +27,25 @@ func (p *Port) Deliver(f *fabric.Frame) {
 // deliver reports whether the frame's owner was taken over.
 func (p *Port) deliver(f *fabric.Frame) bool {
 	c := &p.Counters
+	from := p.peers.Load().sources[f.Src]
+	if isNoLIF(f.Header) && from != nil {
+		ns, _ := p.now()
+		from.notes(false, ns)
+		c.RxAbsent.Add(1)
+		return false
+	}
 	o, ok := decode(f.Header)
 	if !ok || len(f.Payload) < flow.EthHeader || len(f.Payload) > netport.MaxOffload || f.Payload[6]&1 != 0 {
 		c.RxBad.Add(1)
 		return false
 	}
-	from := p.peers.Load().sources[f.Src]
 	m := p.mesh.Load()
 	if from == nil || m == nil {
 		c.RxStranger.Add(1)
 		return false
 	}
 	ns, s := p.now()
+	from.notes(true, ns)
 	a := addressOf(f.Payload[6:])
 	switch node, claimed := p.cfg.Owner(a.mac()); {
 	case a == p.own || claimed && node != f.Src:

@@ -15,6 +15,7 @@ const (
 	flagChecksum  = 1 << 0
 	segmentShift  = 1
 	segmentMask   = 3
+	flagNoLIF     = 1 << 3 // alone, and without a frame
 	reservedFlags = ^uint8(flagChecksum | segmentMask<<segmentShift)
 )
 

@@ -32,6 +32,10 @@ type fabric struct {
 	judging sync.Mutex // held while intake runs: it is asked about one packet at a time
 }
 
+// swallowed is a verdict of an intake: the packet is lost on its way, and its
+// sender does not know.
+const swallowed qp.Verdict = 99
+
 func newFabric() *fabric { return &fabric{nodes: make(map[[6]byte]*rdma.Engine)} }
 
 func (f *fabric) Transmit(dst *packet.Address, p *packet.Packet) qp.Verdict {
@@ -52,10 +56,15 @@ func (f *fabric) Transmit(dst *packet.Address, p *packet.Packet) qp.Verdict {
 		f.judging.Lock()
 		v := intake(p)
 		f.judging.Unlock()
-		if v != qp.Sent {
-			if v == qp.Lost {
-				p.Release()
-			}
+		switch v {
+		case qp.Sent:
+		case swallowed:
+			p.Release()
+			return qp.Sent
+		case qp.Lost:
+			p.Release()
+			return v
+		default:
 			return v
 		}
 	}

@@ -11,7 +11,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X github.com/ernic-dev/ernic/cmd/internal/cli.version=$(VERSION)
 
 # All packages but those that boot real guests or need hosts of their own.
-UNIT_PKGS = $(shell go list ./... | grep -v -e /e2e/guesttest -e /e2e/lab/selftest -e /e2e/faults)
+UNIT_PKGS = $(shell go list ./... | grep -v -e /e2e/guesttest -e /e2e/lab/selftest -e /e2e/faults -e /e2e/standby)
 
 # Whole suites that take minutes in an emulated guest: part of test-long.
 LONG_TESTS := ^(TestVerbs|TestRDMACore)$$
@@ -43,9 +43,10 @@ unit: ## unit and in-process tests with the race detector; fuzz seeds run too
 	CGO_ENABLED=1 go test -race -timeout 20m $(UNIT_PKGS)
 
 .PHONY: faults
-faults: build ## faults of machines and cables, with processes on hosts of their own (network namespaces)
+faults: build ## faults of machines, cables and managers, with processes on hosts of their own (network namespaces)
 	$(call say-sudo,the network of the fault tests)
 	go test -count=1 -timeout 5m -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/faults -args -bin $(CURDIR)/bin
+	go test -count=1 -timeout 5m -v ./e2e/standby -args -bin $(CURDIR)/bin
 
 .PHONY: guest
 guest: build lab ## tests in real guests (QEMU, upstream ionic driver, stock rdma-core)

@@ -51,6 +51,13 @@ func (s *Server) nodes() []*ernicv1.Node {
 	return nodes
 }
 
+// ListManagers returns this manager, which shares its state with no other.
+func (s *Server) ListManagers(context.Context, *ernicv1.ListManagersRequest) (*ernicv1.ListManagersResponse, error) {
+	return &ernicv1.ListManagersResponse{Managers: []*ernicv1.ManagerInfo{encodeCandidate(Candidate{
+		Name: s.cfg.Name, Address: s.cfg.Address, Version: s.cfg.Version, Started: s.started, Leads: true, Self: true,
+	})}}, nil
+}
+
 // ListGids returns a page of claims.
 func (s *Server) ListGids(_ context.Context, r *ernicv1.ListGidsRequest) (*ernicv1.ListGidsResponse, error) {
 	after, err := decodeToken(r.GetPageToken())
@@ -170,6 +177,8 @@ func (s *Server) request(ctx context.Context, do func(*core.Core, time.Time, []c
 		switch {
 		case err == nil:
 			return nil
+		case errors.Is(err, ErrDeposed):
+			return errGoingDown
 		case errors.As(err, &unknown):
 			return status.Error(codes.NotFound, err.Error())
 		case errors.As(err, &absent):

@@ -38,6 +38,8 @@ type Config struct {
 	GossipAddress string
 	// Ask asks a process through gossip for a sign of life and returns an error if none comes; nil: there is no gossip.
 	Ask func(instance [16]byte) error
+	// Reflection lets those who may call anything at all ask which calls there are.
+	Reflection bool
 }
 
 // memory is the store of a manager that has none.

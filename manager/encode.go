@@ -217,6 +217,12 @@ func encodeDuration(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
+func encodeCandidate(c Candidate) *ernicv1.ManagerInfo {
+	return &ernicv1.ManagerInfo{
+		Name: c.Name, Address: c.Address, Leads: c.Leads, Version: c.Version, Started: encodeTime(c.Started), Answers: c.Self,
+	}
+}
+
 func encodeGid(c *core.ClaimRecord) *ernicv1.Gid {
 	return &ernicv1.Gid{
 		Gid:         c.GID[:],

@@ -4,7 +4,7 @@ package manager
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"net"
 	"sync"
@@ -12,9 +12,6 @@ import (
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/ernic-dev/ernic/manager/core"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
@@ -46,8 +43,8 @@ type Server struct {
 	// stored (or what would be, if the store took it).
 	mu   sync.RWMutex
 	core *core.Core
-	// storeDown is set while the store does not take changes. Only the loop uses it.
-	storeDown bool
+	// storeDown is set while the store does not take changes, deposed once it never will again. Only the loop uses them.
+	storeDown, deposed bool
 
 	witnessed sync.Mutex // guards seen
 	seen      map[[16]byte]struct{}
@@ -106,54 +103,19 @@ func New(cfg Config) (*Server, error) {
 // Serve answers on a listener until ctx ends, and then returns within about drainTime. It closes the listener. Options
 // are added to those of the manager, credentials for example.
 func (s *Server) Serve(ctx context.Context, l net.Listener, opts ...grpc.ServerOption) error {
-	g := grpc.NewServer(append([]grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxMessage),
-		grpc.MaxConcurrentStreams(64),
-		// A connection that says nothing, or never asks for anything, does not stay.
-		grpc.ConnectionTimeout(10 * time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: 2 * time.Minute,
-			Time:              30 * time.Second,
-			Timeout:           10 * time.Second,
-		}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	}, append(s.guard().ServerOptions(), opts...)...)...)
-	ernicv1.RegisterManagerServiceServer(g, s)
-	health := health.NewServer()
-	healthv1.RegisterHealthServer(g, health)
-
-	tracked := track(l)
-	loopDone := make(chan struct{})
+	f := newFront(l, s, s.guard(), &s.cfg, opts)
+	f.leads(true)
+	ended := make(chan struct{})
 	go func() {
-		defer close(loopDone)
+		defer close(ended)
 		s.loop(ctx)
 	}()
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		select {
-		case <-ctx.Done():
-		case <-s.done:
-		}
-		health.Shutdown()
-		<-loopDone
-		force := time.AfterFunc(drainTime, func() {
-			tracked.closeAll()
-			g.Stop()
-		})
-		defer force.Stop()
-		g.GracefulStop()
-	}()
-	if err := g.Serve(tracked); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("listener %s: %w", l.Addr(), err)
-	}
-	<-stopped
-	return nil
+	return f.serve(ctx, ended)
 }
 
-// loop feeds the core until ctx ends.
+// loop feeds the core until ctx ends or the store says that another manager leads.
 func (s *Server) loop(ctx context.Context) {
-	defer s.endAll()
+	defer func() { s.endAll(s.deposed || errors.Is(context.Cause(ctx), ErrDeposed)) }()
 	tick := time.NewTicker(s.cfg.Core.TickPeriod)
 	defer tick.Stop()
 	retry := time.NewTicker(storeRetry)
@@ -175,6 +137,9 @@ func (s *Server) loop(ctx context.Context) {
 		}
 		wasDown := s.storeDown
 		effects = s.process(batch, effects[:0])
+		if s.deposed {
+			return
+		}
 		s.dispatch(effects)
 		if s.storeDown != wasDown {
 			if s.storeDown {
@@ -220,6 +185,13 @@ func (s *Server) process(batch []event, effects []core.Effect) []core.Effect {
 		effects = s.core.Step(ev.at, ev.core, effects)
 	}
 	s.commit()
+	if s.deposed {
+		// Nothing of this batch came about.
+		for _, a := range answers {
+			a.to <- ErrDeposed
+		}
+		return nil
+	}
 	for _, a := range answers {
 		a.to <- a.err
 	}
@@ -240,6 +212,8 @@ func (s *Server) commit() {
 	err := s.cfg.Store.Commit(ch)
 	s.counters.commits.Add(1)
 	switch {
+	case errors.Is(err, ErrDeposed):
+		s.deposed = true
 	case err != nil:
 		s.counters.storeFailures.Add(1)
 		history := NewHistory()
@@ -340,9 +314,13 @@ func (s *Server) post(ev core.Event) bool {
 	}
 }
 
-// endAll tells all workers that the manager is going down.
-func (s *Server) endAll() {
+// endAll tells all workers that the manager no longer serves them: it goes down, or another one leads.
+func (s *Server) endAll(deposed bool) {
+	text := "the manager is going down"
+	if deposed {
+		text = "another manager leads"
+	}
 	close(s.done)
-	s.sessions.endAll(encodeEnd(core.End{Reason: core.ReasonShutdown, Text: "the manager is going down"}, s.cfg.Core))
+	s.sessions.endAll(encodeEnd(core.End{Reason: core.ReasonShutdown, Text: text}, s.cfg.Core))
 	s.changed.raise()
 }

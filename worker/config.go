@@ -14,6 +14,7 @@ import (
 
 	"github.com/ernic-dev/ernic/device/profile"
 	"github.com/ernic-dev/ernic/proto/gid"
+	"github.com/ernic-dev/ernic/worker/session"
 )
 
 // FabricKind says where the RDMA traffic of the guest goes.
@@ -54,7 +55,7 @@ type Config struct {
 	Profile profile.Set
 
 	Fabric    FabricKind // default mesh
-	Manager   string     // host:port; mesh only
+	Manager   string     // host:port, of several managers separated by commas; mesh only
 	Listen    string     // host:port of the fabric listener; default 127.0.0.1:0
 	Advertise string     // host:port that peers dial; default the listener's
 	Lanes     int        // connections per peer; default the mesh's
@@ -95,8 +96,8 @@ func (c *Config) check() error {
 		if c.Manager == "" {
 			return errors.New("fabric mesh needs the address of a manager")
 		}
-		if _, _, err := net.SplitHostPort(c.Manager); err != nil {
-			return fmt.Errorf("manager address %q is not host:port: %w", c.Manager, err)
+		if _, err := session.ManagerAddrs(c.Manager); err != nil {
+			return err
 		}
 		if c.Advertise != "" {
 			if _, _, err := net.SplitHostPort(c.Advertise); err != nil {

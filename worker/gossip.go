@@ -4,7 +4,6 @@ package worker
 
 import (
 	"context"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,7 +82,7 @@ func (g *gossiper) run(ctx context.Context) error {
 			}
 			continue
 		case address := <-g.join:
-			manager = g.complete(address)
+			manager = address
 		case <-again.C:
 		}
 		if err := g.pool.Join(manager); err != nil {
@@ -101,16 +100,4 @@ func (g *gossiper) close() {
 			g.worker.config.Log.Debug().Err(err).Msg("left the gossip without a farewell")
 		}
 	})
-}
-
-// complete fills in the host of the manager where an address has none.
-func (g *gossiper) complete(address string) string {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || host != "" {
-		return address
-	}
-	if host, _, err = net.SplitHostPort(g.worker.config.Manager); err != nil {
-		return address
-	}
-	return net.JoinHostPort(host, port)
 }

@@ -49,7 +49,7 @@ func newMesh(w *Worker) (*mesh, error) {
 		return nil, fmt.Errorf("fabric listener %s: %w", c.Listen, err)
 	}
 	m := &mesh{worker: w, directory: directory.New(), listener: l, listen: l.Addr().String()}
-	advertise, locate := c.Advertise, (func() string)(nil)
+	advertise, locate := c.Advertise, (func(string) string)(nil)
 	if advertise == "" {
 		if advertise = m.listen; everywhere(advertise) {
 			advertise, locate = "", m.locate
@@ -100,10 +100,10 @@ func everywhere(listen string) bool {
 // locate returns the address of the fabric listener on the way to the manager, ""
 // if there is none. It sends nothing: to connect a datagram socket is to look up
 // the route.
-func (m *mesh) locate() string {
+func (m *mesh) locate(manager string) string {
 	// A name that nobody resolves must not hold the worker up.
 	d := net.Dialer{Timeout: 2 * time.Second}
-	c, err := d.Dial("udp", m.worker.config.Manager)
+	c, err := d.Dial("udp", manager)
 	if err != nil {
 		return ""
 	}

@@ -11,11 +11,11 @@ func TestLocate_IsTheAddressOnTheWayToTheManager(t *testing.T) {
 		{"127.8.9.10:6320", "0.0.0.0:7000", "127.0.0.1:7000"},
 		{"127.0.0.1:none", "0.0.0.0:7000", ""},
 	} {
-		m := &mesh{worker: &Worker{config: Config{Manager: c.manager}}, listen: c.listen}
+		m := &mesh{listen: c.listen}
 		if !everywhere(c.listen) {
 			t.Errorf("%s is taken for one address", c.listen)
 		}
-		if got := m.locate(); got != c.want {
+		if got := m.locate(c.manager); got != c.want {
 			t.Errorf("listening on %s, manager at %s: %q, want %q", c.listen, c.manager, got, c.want)
 		}
 	}

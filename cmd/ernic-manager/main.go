@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -31,9 +32,10 @@ type flags struct {
 	log    cli.Log
 	tls    cli.TLS
 	gossip cli.Gossip
+	shared shared
 
 	listen, name, stateDir         string
-	insecure                       bool
+	insecure, reflection           bool
 	interval, claimTTL, quarantine time.Duration
 	maxClaims                      int
 }
@@ -50,8 +52,14 @@ while it is away, what works goes on working.
 Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 		Example: `  ernic-manager
   ernic-manager --listen :6320 --tls-cert m.crt --tls-key m.key --tls-ca ca.crt
-  ernic-manager --listen 192.168.1.1:6320 --insecure --state-dir /var/lib/ernic-manager`,
-		RunE: func(c *cobra.Command, _ []string) error { return run(c.Context(), &f) },
+  ernic-manager --listen 192.168.1.1:6320 --insecure --state-dir /var/lib/ernic-manager
+  ernic-manager --store etcds://e1:2379,e2:2379,e3:2379/mesh --store-ca etcd-ca.crt --listen 192.168.1.1:6320 ...`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := f.shared.check(c, f.listen, f.insecure); err != nil {
+				return err
+			}
+			return run(c.Context(), &f)
+		},
 	}
 	fs := c.Flags()
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:6320", "`address` that workers and ernictl connect to")
@@ -62,7 +70,9 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.DurationVar(&f.claimTTL, "claim-ttl", 24*time.Hour, "`time` for which a dead node keeps its id and its claims")
 	fs.DurationVar(&f.quarantine, "quarantine", 10*time.Minute, "`time` for which the id of an evicted node is not given out")
 	fs.IntVar(&f.maxClaims, "max-claims", 4096, "most `addresses` that one node may claim")
+	fs.BoolVar(&f.reflection, "grpc-reflection", false, "let clients ask which calls there are")
 	f.tls.AddFlags(fs, identity.Manager)
+	f.shared.addFlags(fs)
 	f.gossip.AddFlags(fs)
 	f.log.AddFlags(fs)
 	return c
@@ -131,38 +141,69 @@ func run(ctx context.Context, f *flags) (err error) {
 		name, _ = os.Hostname()
 	}
 	cfg := manager.Config{
-		Core: config, Log: log, Name: name, Address: l.Addr().String(), Version: cli.Version(),
+		Core: config, Log: log, Name: name, Address: l.Addr().String(), Version: cli.Version(), Reflection: f.reflection,
 	}
-	if f.stateDir != noState {
-		s, err := store.Open(f.stateDir, manager.NewHistory())
-		if err != nil {
-			return errors.Join(err, l.Close())
-		}
-		defer func() { err = errors.Join(err, s.Close()) }()
-		cfg.Store = s
+	if f.shared.enabled() {
+		cfg.Address = f.shared.advertise
 	}
 	w, err := startWitness(f, &cfg)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	m, err := manager.New(cfg)
+	defer closeInto(&err, w.close)
+	if f.shared.enabled() {
+		err = runShared(ctx, f, &cfg, w, l, grpc.Creds(creds))
+	} else {
+		err = runAlone(ctx, f, &cfg, w, l, grpc.Creds(creds))
+	}
+	if err == nil {
+		log.Info().Msg("ended")
+	}
+	return err
+}
+
+// runAlone serves as the only manager, with its state in a file.
+func runAlone(ctx context.Context, f *flags, cfg *manager.Config, w *witness, l net.Listener, creds grpc.ServerOption) (err error) {
+	if f.stateDir != noState {
+		s, err := store.Open(f.stateDir, manager.NewHistory())
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		defer closeInto(&err, s.Close)
+		cfg.Store = s
+	}
+	m, err := manager.New(*cfg)
 	if err != nil {
-		return errors.Join(err, l.Close(), w.close())
+		return errors.Join(err, l.Close())
 	}
 	w.watch(m)
-	defer func() { err = errors.Join(err, w.close()) }()
-	greet(log, f, l.Addr().String())
-	if err := m.Serve(ctx, l, grpc.Creds(creds)); err != nil {
-		return err
+	greet(cfg.Log, f, l.Addr().String())
+	return m.Serve(ctx, l, creds)
+}
+
+// runShared serves as one of several managers, whenever it is elected.
+func runShared(ctx context.Context, f *flags, cfg *manager.Config, w *witness, l net.Listener, creds grpc.ServerOption) (err error) {
+	cluster, err := f.shared.open(cfg, f.interval)
+	if err != nil {
+		return errors.Join(err, l.Close())
 	}
-	log.Info().Msg("ended")
-	return nil
+	defer closeInto(&err, cluster.Close)
+	m := manager.NewStandby(*cfg, cluster)
+	w.watch(m)
+	stop := w.join(cluster)
+	defer stop()
+	greet(cfg.Log, f, l.Addr().String())
+	return m.Serve(ctx, l, creds)
 }
 
 func greet(log zerolog.Logger, f *flags, address string) {
-	log.Info().Str("version", cli.Version()).Str("listen", address).Bool("tls", f.tls.Enabled()).Str("state_dir", f.stateDir).
+	state := f.stateDir
+	if f.shared.enabled() {
+		state = f.shared.target.String()
+	}
+	log.Info().Str("version", cli.Version()).Str("listen", address).Bool("tls", f.tls.Enabled()).Str("state", state).
 		Stringer("health_interval", f.interval).Msg("listening")
-	if f.stateDir == noState {
+	if f.stateDir == noState && !f.shared.enabled() {
 		log.Warn().Msg("the state is kept in memory only: ids and claims do not survive a restart of the manager")
 	}
 	if f.insecure && !f.tls.Enabled() {

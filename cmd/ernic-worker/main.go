@@ -66,7 +66,7 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 		RunE: func(c *cobra.Command, _ []string) error { return run(c, &f) },
 	}
 	fs := c.Flags()
-	fs.StringVar(&f.manager, "manager", "", "`address` of the manager, host or host:port (port 6320)")
+	fs.StringVar(&f.manager, "manager", "", "`address` of the manager, host or host:port (port 6320); of several that share a state, separated by commas")
 	fs.StringVar(&f.name, "name", "", "`name` of this worker in listings (default: the host's name)")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:0", "`address` to accept peers on; port 0 takes any")
 	fs.StringVar(&f.advertise, "advertise", "", "`address` that peers connect to (default: that of --listen; if that is all "+
@@ -181,7 +181,7 @@ func (f *flags) config(set profile.Set) (worker.Config, error) {
 		if f.manager == "" {
 			return c, cli.Usagef("--manager is required with --fabric mesh")
 		}
-		if c.Manager, err = session.ManagerAddr(f.manager); err != nil {
+		if _, err := session.ManagerAddrs(f.manager); err != nil {
 			return c, cli.Usagef("--manager: %w", err)
 		}
 		if err := f.checkExposure(); err != nil {

@@ -29,6 +29,8 @@ type options struct {
 	tls     cli.TLS
 	manager string
 	timeout time.Duration
+	// at is the address of the manager that is asked.
+	at string
 }
 
 func command() *cobra.Command {
@@ -41,11 +43,11 @@ func command() *cobra.Command {
 Every flag can come from the environment: --manager from ERNIC_MANAGER.`,
 	}
 	fs := root.PersistentFlags()
-	fs.StringVar(&o.manager, "manager", "127.0.0.1:6320", "`address` of the manager, host or host:port")
+	fs.StringVar(&o.manager, "manager", "127.0.0.1:6320", "`address` of the manager, host or host:port; of several that share a state, separated by commas")
 	fs.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` within which the answer has to come")
 	o.tls.AddFlags(fs, identity.Operator)
-	root.AddCommand(nodesCommand(&o), gidsCommand(&o), linksCommand(&o), nodeCommand(&o), eventsCommand(&o), doctorCommand(&o),
-		statusCommand(&o), statsCommand(&o), pkiCommand())
+	root.AddCommand(nodesCommand(&o), gidsCommand(&o), linksCommand(&o), nodeCommand(&o), managersCommand(&o), eventsCommand(&o),
+		doctorCommand(&o), statusCommand(&o), statsCommand(&o), pkiCommand())
 	return root
 }
 
@@ -65,11 +67,7 @@ func (o *options) connect(address string, server identity.Role) (*grpc.ClientCon
 
 // client returns a client of the manager.
 func (o *options) client() (ernicv1.ManagerServiceClient, func(), error) {
-	address, err := session.ManagerAddr(o.manager)
-	if err != nil {
-		return nil, nil, cli.Usagef("--manager: %w", err)
-	}
-	conn, done, err := o.connect(address, identity.Manager)
+	conn, done, err := o.managerConn()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -78,6 +76,9 @@ func (o *options) client() (ernicv1.ManagerServiceClient, func(), error) {
 
 // explain says in a sentence why a call failed.
 func (o *options) explain(who, address string, err error) error {
+	if standby := session.AsStandby(address, err); standby != nil {
+		return standby
+	}
 	st := status.Convert(err)
 	switch st.Code() {
 	case codes.Unavailable:
@@ -90,7 +91,7 @@ func (o *options) explain(who, address string, err error) error {
 	return fmt.Errorf("the %s at %s: %s", who, address, st.Message())
 }
 
-func (o *options) managerError(err error) error { return o.explain("manager", o.manager, err) }
+func (o *options) managerError(err error) error { return o.explain("manager", o.at, err) }
 
 // watchError returns why a watch ended. That the user ended it is no error.
 func (o *options) watchError(ctx context.Context, err error) error {

@@ -23,6 +23,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/ernic-dev/ernic/manager/core"
+	"github.com/ernic-dev/ernic/manager/record"
 )
 
 // Schema is the layout that this package writes. It reads no other.
@@ -203,7 +204,7 @@ func (s *Store) Commit(ch core.Changes) error {
 			return err
 		}
 		for i := range ch.Nodes {
-			if err := put(nodes, nodeKey(ch.Nodes[i].ID), encodeNode(&ch.Nodes[i])); err != nil {
+			if err := nodes.Put(nodeKey(ch.Nodes[i].ID), record.EncodeNode(&ch.Nodes[i])); err != nil {
 				return err
 			}
 		}
@@ -214,7 +215,7 @@ func (s *Store) Commit(ch core.Changes) error {
 		}
 		for i := range ch.Claims {
 			rec := &ch.Claims[i]
-			if err := put(claims, claimKey(rec.Node, rec.GID), encodeClaim(rec)); err != nil {
+			if err := claims.Put(claimKey(rec.Node, rec.GID), record.EncodeClaim(rec)); err != nil {
 				return err
 			}
 		}

@@ -23,6 +23,12 @@ func CheckListen(flag, address string, protected, insecure bool) error {
 	return Usagef("--%s %s can be reached by other hosts in the clear: give --tls-cert, --tls-key and --tls-ca, or --insecure if that is meant", flag, address)
 }
 
+// IsLoopback reports whether only this host can reach host:port.
+func IsLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && isLoopback(host)
+}
+
 func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true

@@ -2121,6 +2121,229 @@ func (x *Event) GetText() string {
 	return ""
 }
 
+// Standby is the detail of the status with which a manager that does not lead answers.
+type Standby struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// host:port of the one that leads; empty: none does at the moment.
+	LeaderAddress string `protobuf:"bytes,1,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
+	LeaderName    string `protobuf:"bytes,2,opt,name=leader_name,json=leaderName,proto3" json:"leader_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Standby) Reset() {
+	*x = Standby{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Standby) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Standby) ProtoMessage() {}
+
+func (x *Standby) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Standby.ProtoReflect.Descriptor instead.
+func (*Standby) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Standby) GetLeaderAddress() string {
+	if x != nil {
+		return x.LeaderAddress
+	}
+	return ""
+}
+
+func (x *Standby) GetLeaderName() string {
+	if x != nil {
+		return x.LeaderName
+	}
+	return ""
+}
+
+type ListManagersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListManagersRequest) Reset() {
+	*x = ListManagersRequest{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListManagersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListManagersRequest) ProtoMessage() {}
+
+func (x *ListManagersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListManagersRequest.ProtoReflect.Descriptor instead.
+func (*ListManagersRequest) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{34}
+}
+
+type ListManagersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Managers      []*ManagerInfo         `protobuf:"bytes,1,rep,name=managers,proto3" json:"managers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListManagersResponse) Reset() {
+	*x = ListManagersResponse{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListManagersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListManagersResponse) ProtoMessage() {}
+
+func (x *ListManagersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListManagersResponse.ProtoReflect.Descriptor instead.
+func (*ListManagersResponse) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListManagersResponse) GetManagers() []*ManagerInfo {
+	if x != nil {
+		return x.Managers
+	}
+	return nil
+}
+
+// ManagerInfo is one of the managers that share a state.
+type ManagerInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// host:port at which workers and operators reach it.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// It is the one that leads. The others wait for their turn, which comes in the order of the list.
+	Leads bool `protobuf:"varint,3,opt,name=leads,proto3" json:"leads,omitempty"`
+	// Version of the program.
+	Version string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Started *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started,proto3" json:"started,omitempty"`
+	// It is the one that answers.
+	Answers       bool `protobuf:"varint,6,opt,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ManagerInfo) Reset() {
+	*x = ManagerInfo{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ManagerInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ManagerInfo) ProtoMessage() {}
+
+func (x *ManagerInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ManagerInfo.ProtoReflect.Descriptor instead.
+func (*ManagerInfo) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ManagerInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ManagerInfo) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ManagerInfo) GetLeads() bool {
+	if x != nil {
+		return x.Leads
+	}
+	return false
+}
+
+func (x *ManagerInfo) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ManagerInfo) GetStarted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *ManagerInfo) GetAnswers() bool {
+	if x != nil {
+		return x.Answers
+	}
+	return false
+}
+
 var File_ernic_v1_manager_proto protoreflect.FileDescriptor
 
 const file_ernic_v1_manager_proto_rawDesc = "" +
@@ -2248,7 +2471,21 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x05grave\x18\x04 \x01(\bR\x05grave\x12\x17\n" +
 	"\anode_id\x18\x05 \x01(\rR\x06nodeId\x12\x10\n" +
 	"\x03gid\x18\x06 \x01(\fR\x03gid\x12\x12\n" +
-	"\x04text\x18\a \x01(\tR\x04text*\xb7\x02\n" +
+	"\x04text\x18\a \x01(\tR\x04text\"Q\n" +
+	"\aStandby\x12%\n" +
+	"\x0eleader_address\x18\x01 \x01(\tR\rleaderAddress\x12\x1f\n" +
+	"\vleader_name\x18\x02 \x01(\tR\n" +
+	"leaderName\"\x15\n" +
+	"\x13ListManagersRequest\"I\n" +
+	"\x14ListManagersResponse\x121\n" +
+	"\bmanagers\x18\x01 \x03(\v2\x15.ernic.v1.ManagerInfoR\bmanagers\"\xbb\x01\n" +
+	"\vManagerInfo\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05leads\x18\x03 \x01(\bR\x05leads\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x124\n" +
+	"\astarted\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12\x18\n" +
+	"\aanswers\x18\x06 \x01(\bR\aanswers*\xb7\x02\n" +
 	"\rRefusalReason\x12\x1e\n" +
 	"\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17REFUSAL_REASON_PROTOCOL\x10\x01\x12\x1c\n" +
@@ -2259,7 +2496,7 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x17REFUSAL_REASON_IDENTITY\x10\x06\x12\x19\n" +
 	"\x15REFUSAL_REASON_SILENT\x10\a\x12\x1b\n" +
 	"\x17REFUSAL_REASON_REPLACED\x10\b\x12\x1b\n" +
-	"\x17REFUSAL_REASON_SHUTDOWN\x10\t2\x96\x05\n" +
+	"\x17REFUSAL_REASON_SHUTDOWN\x10\t2\xe5\x05\n" +
 	"\x0eManagerService\x12B\n" +
 	"\aSession\x12\x18.ernic.v1.SessionRequest\x1a\x19.ernic.v1.SessionResponse(\x010\x01\x12D\n" +
 	"\tListNodes\x12\x1a.ernic.v1.ListNodesRequest\x1a\x1b.ernic.v1.ListNodesResponse\x12I\n" +
@@ -2270,7 +2507,8 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\tEvictNode\x12\x1a.ernic.v1.EvictNodeRequest\x1a\x1b.ernic.v1.EvictNodeResponse\x12D\n" +
 	"\tDrainNode\x12\x1a.ernic.v1.DrainNodeRequest\x1a\x1b.ernic.v1.DrainNodeResponse\x12J\n" +
 	"\vSetNodeLink\x12\x1c.ernic.v1.SetNodeLinkRequest\x1a\x1d.ernic.v1.SetNodeLinkResponse\x12L\n" +
-	"\vWatchEvents\x12\x1c.ernic.v1.WatchEventsRequest\x1a\x1d.ernic.v1.WatchEventsResponse0\x01B3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
+	"\vWatchEvents\x12\x1c.ernic.v1.WatchEventsRequest\x1a\x1d.ernic.v1.WatchEventsResponse0\x01\x12M\n" +
+	"\fListManagers\x12\x1d.ernic.v1.ListManagersRequest\x1a\x1e.ernic.v1.ListManagersResponseB3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
 
 var (
 	file_ernic_v1_manager_proto_rawDescOnce sync.Once
@@ -2285,7 +2523,7 @@ func file_ernic_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_ernic_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ernic_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_ernic_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_ernic_v1_manager_proto_goTypes = []any{
 	(RefusalReason)(0),            // 0: ernic.v1.RefusalReason
 	(*SessionRequest)(nil),        // 1: ernic.v1.SessionRequest
@@ -2321,15 +2559,19 @@ var file_ernic_v1_manager_proto_goTypes = []any{
 	(*WatchEventsRequest)(nil),    // 31: ernic.v1.WatchEventsRequest
 	(*WatchEventsResponse)(nil),   // 32: ernic.v1.WatchEventsResponse
 	(*Event)(nil),                 // 33: ernic.v1.Event
-	(*MeshUpdate)(nil),            // 34: ernic.v1.MeshUpdate
-	(*VersionRange)(nil),          // 35: ernic.v1.VersionRange
-	(*MeshPoint)(nil),             // 36: ernic.v1.MeshPoint
-	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
-	(*NodeReport)(nil),            // 38: ernic.v1.NodeReport
-	(ClaimSource)(0),              // 39: ernic.v1.ClaimSource
-	(*Node)(nil),                  // 40: ernic.v1.Node
-	(*Gid)(nil),                   // 41: ernic.v1.Gid
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*Standby)(nil),               // 34: ernic.v1.Standby
+	(*ListManagersRequest)(nil),   // 35: ernic.v1.ListManagersRequest
+	(*ListManagersResponse)(nil),  // 36: ernic.v1.ListManagersResponse
+	(*ManagerInfo)(nil),           // 37: ernic.v1.ManagerInfo
+	(*MeshUpdate)(nil),            // 38: ernic.v1.MeshUpdate
+	(*VersionRange)(nil),          // 39: ernic.v1.VersionRange
+	(*MeshPoint)(nil),             // 40: ernic.v1.MeshPoint
+	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
+	(*NodeReport)(nil),            // 42: ernic.v1.NodeReport
+	(ClaimSource)(0),              // 43: ernic.v1.ClaimSource
+	(*Node)(nil),                  // 44: ernic.v1.Node
+	(*Gid)(nil),                   // 45: ernic.v1.Gid
+	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
 }
 var file_ernic_v1_manager_proto_depIdxs = []int32{
 	3,  // 0: ernic.v1.SessionRequest.register:type_name -> ernic.v1.Register
@@ -2340,51 +2582,55 @@ var file_ernic_v1_manager_proto_depIdxs = []int32{
 	4,  // 5: ernic.v1.SessionResponse.registered:type_name -> ernic.v1.Registered
 	7,  // 6: ernic.v1.SessionResponse.heartbeat_ack:type_name -> ernic.v1.HeartbeatAck
 	10, // 7: ernic.v1.SessionResponse.claim_ack:type_name -> ernic.v1.ClaimAck
-	34, // 8: ernic.v1.SessionResponse.mesh:type_name -> ernic.v1.MeshUpdate
+	38, // 8: ernic.v1.SessionResponse.mesh:type_name -> ernic.v1.MeshUpdate
 	12, // 9: ernic.v1.SessionResponse.probe:type_name -> ernic.v1.Probe
 	14, // 10: ernic.v1.SessionResponse.drain:type_name -> ernic.v1.Drain
 	26, // 11: ernic.v1.SessionResponse.set_link:type_name -> ernic.v1.SetLink
-	35, // 12: ernic.v1.Register.protocol:type_name -> ernic.v1.VersionRange
-	36, // 13: ernic.v1.Register.have:type_name -> ernic.v1.MeshPoint
-	37, // 14: ernic.v1.Registered.health_interval:type_name -> google.protobuf.Duration
+	39, // 12: ernic.v1.Register.protocol:type_name -> ernic.v1.VersionRange
+	40, // 13: ernic.v1.Register.have:type_name -> ernic.v1.MeshPoint
+	41, // 14: ernic.v1.Registered.health_interval:type_name -> google.protobuf.Duration
 	8,  // 15: ernic.v1.Registered.claims:type_name -> ernic.v1.Claim
 	0,  // 16: ernic.v1.Refusal.reason:type_name -> ernic.v1.RefusalReason
-	35, // 17: ernic.v1.Refusal.protocol:type_name -> ernic.v1.VersionRange
-	38, // 18: ernic.v1.Heartbeat.report:type_name -> ernic.v1.NodeReport
-	39, // 19: ernic.v1.Claim.source:type_name -> ernic.v1.ClaimSource
+	39, // 17: ernic.v1.Refusal.protocol:type_name -> ernic.v1.VersionRange
+	42, // 18: ernic.v1.Heartbeat.report:type_name -> ernic.v1.NodeReport
+	43, // 19: ernic.v1.Claim.source:type_name -> ernic.v1.ClaimSource
 	8,  // 20: ernic.v1.ClaimUpdate.claim:type_name -> ernic.v1.Claim
 	11, // 21: ernic.v1.ClaimAck.rejected:type_name -> ernic.v1.RejectedClaim
-	40, // 22: ernic.v1.ListNodesResponse.nodes:type_name -> ernic.v1.Node
-	40, // 23: ernic.v1.WatchNodesResponse.nodes:type_name -> ernic.v1.Node
-	41, // 24: ernic.v1.ListGidsResponse.gids:type_name -> ernic.v1.Gid
-	41, // 25: ernic.v1.WatchGidsResponse.gids:type_name -> ernic.v1.Gid
-	41, // 26: ernic.v1.WatchGidsResponse.removed:type_name -> ernic.v1.Gid
-	37, // 27: ernic.v1.EvictNodeResponse.quarantine:type_name -> google.protobuf.Duration
+	44, // 22: ernic.v1.ListNodesResponse.nodes:type_name -> ernic.v1.Node
+	44, // 23: ernic.v1.WatchNodesResponse.nodes:type_name -> ernic.v1.Node
+	45, // 24: ernic.v1.ListGidsResponse.gids:type_name -> ernic.v1.Gid
+	45, // 25: ernic.v1.WatchGidsResponse.gids:type_name -> ernic.v1.Gid
+	45, // 26: ernic.v1.WatchGidsResponse.removed:type_name -> ernic.v1.Gid
+	41, // 27: ernic.v1.EvictNodeResponse.quarantine:type_name -> google.protobuf.Duration
 	33, // 28: ernic.v1.WatchEventsResponse.events:type_name -> ernic.v1.Event
-	42, // 29: ernic.v1.Event.time:type_name -> google.protobuf.Timestamp
-	1,  // 30: ernic.v1.ManagerService.Session:input_type -> ernic.v1.SessionRequest
-	16, // 31: ernic.v1.ManagerService.ListNodes:input_type -> ernic.v1.ListNodesRequest
-	18, // 32: ernic.v1.ManagerService.WatchNodes:input_type -> ernic.v1.WatchNodesRequest
-	20, // 33: ernic.v1.ManagerService.ListGids:input_type -> ernic.v1.ListGidsRequest
-	22, // 34: ernic.v1.ManagerService.WatchGids:input_type -> ernic.v1.WatchGidsRequest
-	24, // 35: ernic.v1.ManagerService.EvictNode:input_type -> ernic.v1.EvictNodeRequest
-	29, // 36: ernic.v1.ManagerService.DrainNode:input_type -> ernic.v1.DrainNodeRequest
-	27, // 37: ernic.v1.ManagerService.SetNodeLink:input_type -> ernic.v1.SetNodeLinkRequest
-	31, // 38: ernic.v1.ManagerService.WatchEvents:input_type -> ernic.v1.WatchEventsRequest
-	2,  // 39: ernic.v1.ManagerService.Session:output_type -> ernic.v1.SessionResponse
-	17, // 40: ernic.v1.ManagerService.ListNodes:output_type -> ernic.v1.ListNodesResponse
-	19, // 41: ernic.v1.ManagerService.WatchNodes:output_type -> ernic.v1.WatchNodesResponse
-	21, // 42: ernic.v1.ManagerService.ListGids:output_type -> ernic.v1.ListGidsResponse
-	23, // 43: ernic.v1.ManagerService.WatchGids:output_type -> ernic.v1.WatchGidsResponse
-	25, // 44: ernic.v1.ManagerService.EvictNode:output_type -> ernic.v1.EvictNodeResponse
-	30, // 45: ernic.v1.ManagerService.DrainNode:output_type -> ernic.v1.DrainNodeResponse
-	28, // 46: ernic.v1.ManagerService.SetNodeLink:output_type -> ernic.v1.SetNodeLinkResponse
-	32, // 47: ernic.v1.ManagerService.WatchEvents:output_type -> ernic.v1.WatchEventsResponse
-	39, // [39:48] is the sub-list for method output_type
-	30, // [30:39] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	46, // 29: ernic.v1.Event.time:type_name -> google.protobuf.Timestamp
+	37, // 30: ernic.v1.ListManagersResponse.managers:type_name -> ernic.v1.ManagerInfo
+	46, // 31: ernic.v1.ManagerInfo.started:type_name -> google.protobuf.Timestamp
+	1,  // 32: ernic.v1.ManagerService.Session:input_type -> ernic.v1.SessionRequest
+	16, // 33: ernic.v1.ManagerService.ListNodes:input_type -> ernic.v1.ListNodesRequest
+	18, // 34: ernic.v1.ManagerService.WatchNodes:input_type -> ernic.v1.WatchNodesRequest
+	20, // 35: ernic.v1.ManagerService.ListGids:input_type -> ernic.v1.ListGidsRequest
+	22, // 36: ernic.v1.ManagerService.WatchGids:input_type -> ernic.v1.WatchGidsRequest
+	24, // 37: ernic.v1.ManagerService.EvictNode:input_type -> ernic.v1.EvictNodeRequest
+	29, // 38: ernic.v1.ManagerService.DrainNode:input_type -> ernic.v1.DrainNodeRequest
+	27, // 39: ernic.v1.ManagerService.SetNodeLink:input_type -> ernic.v1.SetNodeLinkRequest
+	31, // 40: ernic.v1.ManagerService.WatchEvents:input_type -> ernic.v1.WatchEventsRequest
+	35, // 41: ernic.v1.ManagerService.ListManagers:input_type -> ernic.v1.ListManagersRequest
+	2,  // 42: ernic.v1.ManagerService.Session:output_type -> ernic.v1.SessionResponse
+	17, // 43: ernic.v1.ManagerService.ListNodes:output_type -> ernic.v1.ListNodesResponse
+	19, // 44: ernic.v1.ManagerService.WatchNodes:output_type -> ernic.v1.WatchNodesResponse
+	21, // 45: ernic.v1.ManagerService.ListGids:output_type -> ernic.v1.ListGidsResponse
+	23, // 46: ernic.v1.ManagerService.WatchGids:output_type -> ernic.v1.WatchGidsResponse
+	25, // 47: ernic.v1.ManagerService.EvictNode:output_type -> ernic.v1.EvictNodeResponse
+	30, // 48: ernic.v1.ManagerService.DrainNode:output_type -> ernic.v1.DrainNodeResponse
+	28, // 49: ernic.v1.ManagerService.SetNodeLink:output_type -> ernic.v1.SetNodeLinkResponse
+	32, // 50: ernic.v1.ManagerService.WatchEvents:output_type -> ernic.v1.WatchEventsResponse
+	36, // 51: ernic.v1.ManagerService.ListManagers:output_type -> ernic.v1.ListManagersResponse
+	42, // [42:52] is the sub-list for method output_type
+	32, // [32:42] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_ernic_v1_manager_proto_init() }
@@ -2415,7 +2661,7 @@ func file_ernic_v1_manager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ernic_v1_manager_proto_rawDesc), len(file_ernic_v1_manager_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   33,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

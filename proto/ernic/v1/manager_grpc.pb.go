@@ -23,15 +23,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ManagerService_Session_FullMethodName     = "/ernic.v1.ManagerService/Session"
-	ManagerService_ListNodes_FullMethodName   = "/ernic.v1.ManagerService/ListNodes"
-	ManagerService_WatchNodes_FullMethodName  = "/ernic.v1.ManagerService/WatchNodes"
-	ManagerService_ListGids_FullMethodName    = "/ernic.v1.ManagerService/ListGids"
-	ManagerService_WatchGids_FullMethodName   = "/ernic.v1.ManagerService/WatchGids"
-	ManagerService_EvictNode_FullMethodName   = "/ernic.v1.ManagerService/EvictNode"
-	ManagerService_DrainNode_FullMethodName   = "/ernic.v1.ManagerService/DrainNode"
-	ManagerService_SetNodeLink_FullMethodName = "/ernic.v1.ManagerService/SetNodeLink"
-	ManagerService_WatchEvents_FullMethodName = "/ernic.v1.ManagerService/WatchEvents"
+	ManagerService_Session_FullMethodName      = "/ernic.v1.ManagerService/Session"
+	ManagerService_ListNodes_FullMethodName    = "/ernic.v1.ManagerService/ListNodes"
+	ManagerService_WatchNodes_FullMethodName   = "/ernic.v1.ManagerService/WatchNodes"
+	ManagerService_ListGids_FullMethodName     = "/ernic.v1.ManagerService/ListGids"
+	ManagerService_WatchGids_FullMethodName    = "/ernic.v1.ManagerService/WatchGids"
+	ManagerService_EvictNode_FullMethodName    = "/ernic.v1.ManagerService/EvictNode"
+	ManagerService_DrainNode_FullMethodName    = "/ernic.v1.ManagerService/DrainNode"
+	ManagerService_SetNodeLink_FullMethodName  = "/ernic.v1.ManagerService/SetNodeLink"
+	ManagerService_WatchEvents_FullMethodName  = "/ernic.v1.ManagerService/WatchEvents"
+	ManagerService_ListManagers_FullMethodName = "/ernic.v1.ManagerService/ListManagers"
 )
 
 // ManagerServiceClient is the client API for ManagerService service.
@@ -60,6 +61,9 @@ type ManagerServiceClient interface {
 	SetNodeLink(ctx context.Context, in *SetNodeLinkRequest, opts ...grpc.CallOption) (*SetNodeLinkResponse, error)
 	// WatchEvents sends what has happened, oldest first, and goes on if asked to.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
+	// ListManagers returns the managers that share one state, the one that leads first. It is the only call that a manager
+	// which stands by answers; every other one ends with the status Unavailable, which carries a Standby as a detail.
+	ListManagers(ctx context.Context, in *ListManagersRequest, opts ...grpc.CallOption) (*ListManagersResponse, error)
 }
 
 type managerServiceClient struct {
@@ -190,6 +194,16 @@ func (c *managerServiceClient) WatchEvents(ctx context.Context, in *WatchEventsR
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ManagerService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
 
+func (c *managerServiceClient) ListManagers(ctx context.Context, in *ListManagersRequest, opts ...grpc.CallOption) (*ListManagersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListManagersResponse)
+	err := c.cc.Invoke(ctx, ManagerService_ListManagers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ManagerServiceServer is the server API for ManagerService service.
 // All implementations must embed UnimplementedManagerServiceServer
 // for forward compatibility.
@@ -216,6 +230,9 @@ type ManagerServiceServer interface {
 	SetNodeLink(context.Context, *SetNodeLinkRequest) (*SetNodeLinkResponse, error)
 	// WatchEvents sends what has happened, oldest first, and goes on if asked to.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
+	// ListManagers returns the managers that share one state, the one that leads first. It is the only call that a manager
+	// which stands by answers; every other one ends with the status Unavailable, which carries a Standby as a detail.
+	ListManagers(context.Context, *ListManagersRequest) (*ListManagersResponse, error)
 	mustEmbedUnimplementedManagerServiceServer()
 }
 
@@ -252,6 +269,9 @@ func (UnimplementedManagerServiceServer) SetNodeLink(context.Context, *SetNodeLi
 }
 func (UnimplementedManagerServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
+}
+func (UnimplementedManagerServiceServer) ListManagers(context.Context, *ListManagersRequest) (*ListManagersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListManagers not implemented")
 }
 func (UnimplementedManagerServiceServer) mustEmbedUnimplementedManagerServiceServer() {}
 func (UnimplementedManagerServiceServer) testEmbeddedByValue()                        {}
@@ -404,6 +424,24 @@ func _ManagerService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ManagerService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
 
+func _ManagerService_ListManagers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListManagersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagerServiceServer).ListManagers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagerService_ListManagers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagerServiceServer).ListManagers(ctx, req.(*ListManagersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ManagerService_ServiceDesc is the grpc.ServiceDesc for ManagerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -430,6 +468,10 @@ var ManagerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetNodeLink",
 			Handler:    _ManagerService_SetNodeLink_Handler,
+		},
+		{
+			MethodName: "ListManagers",
+			Handler:    _ManagerService_ListManagers_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

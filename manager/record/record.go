@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+// Package record turns what survives a manager into bytes and back. A value is JSON, so that an operator can read a state
+// with the tools of the store that holds it.
+//
+//	node   {"instance": 32 hex digits, "incarnation": 5, "name": "host7", "addr": "10.0.0.7:7000", ..., "state": "alive"}
+//	claim  {"source": "mac", "incarnation": 5, "made": RFC 3339, "state": "active", "since": RFC 3339}
+package record
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"time"
-
-	"go.etcd.io/bbolt"
 
 	"github.com/ernic-dev/ernic/manager/core"
 )
@@ -51,32 +53,26 @@ func named[T fmt.Stringer](name string, values ...T) (T, bool) {
 	return none, false
 }
 
-func nodeKey(id core.NodeID) []byte { return binary.BigEndian.AppendUint32(nil, uint32(id)) }
-
-func claimKey(id core.NodeID, g core.GID) []byte { return append(nodeKey(id), g[:]...) }
-
-// put stores a value that is made of plain fields and always has a JSON form.
-func put(b *bbolt.Bucket, key []byte, value any) error {
+// encode returns the JSON form of a value that is made of plain fields and always has one.
+func encode(value any) []byte {
 	raw, err := json.Marshal(value)
 	if err != nil {
-		return err
+		panic(err)
 	}
-	return b.Put(key, raw)
+	return raw
 }
 
-func encodeNode(r *core.NodeRecord) nodeJSON {
-	return nodeJSON{
+// EncodeNode returns the value of a node, which its id is no part of.
+func EncodeNode(r *core.NodeRecord) []byte {
+	return encode(nodeJSON{
 		Instance: r.Instance.String(), Incarnation: r.Incarnation, Name: r.Name, Addr: r.Addr, Version: r.Version,
 		Protocol: r.Protocol, Identity: r.Identity, State: r.State.String(), Partitioned: r.Partitioned, Reason: r.Reason,
 		Since: r.Since.Round(0), Joined: r.Joined.Round(0), Until: r.Until.Round(0),
-	}
+	})
 }
 
-func decodeNode(key, value []byte) (core.NodeRecord, error) {
-	if len(key) != 4 {
-		return core.NodeRecord{}, fmt.Errorf("a node has the key %x", key)
-	}
-	id := core.NodeID(binary.BigEndian.Uint32(key))
+// DecodeNode returns the node that a value belongs to, or says what is wrong with it.
+func DecodeNode(id core.NodeID, value []byte) (core.NodeRecord, error) {
 	if id == core.Manager || id == core.AnyNode {
 		return core.NodeRecord{}, fmt.Errorf("a node has the id %d", id)
 	}
@@ -99,18 +95,16 @@ func decodeNode(key, value []byte) (core.NodeRecord, error) {
 	}, nil
 }
 
-func encodeClaim(r *core.ClaimRecord) claimJSON {
-	return claimJSON{
+// EncodeClaim returns the value of a claim, which node and GID are no part of.
+func EncodeClaim(r *core.ClaimRecord) []byte {
+	return encode(claimJSON{
 		Source: r.Source.String(), Incarnation: r.Incarnation, Made: r.Made.Round(0),
 		State: r.State.String(), Since: r.Since.Round(0),
-	}
+	})
 }
 
-func decodeClaim(key, value []byte) (core.ClaimRecord, error) {
-	if len(key) != 20 {
-		return core.ClaimRecord{}, fmt.Errorf("a claim has the key %x", key)
-	}
-	id, g := core.NodeID(binary.BigEndian.Uint32(key)), core.GID(key[4:])
+// DecodeClaim returns the claim that a value belongs to, or says what is wrong with it.
+func DecodeClaim(id core.NodeID, g core.GID, value []byte) (core.ClaimRecord, error) {
 	var j claimJSON
 	if err := json.Unmarshal(value, &j); err != nil {
 		return core.ClaimRecord{}, fmt.Errorf("claim of node %d to %s: %w", id, g, err)

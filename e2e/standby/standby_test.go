@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standby
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ernic-dev/ernic/device/ionic/driver/verbs"
+	"github.com/ernic-dev/ernic/manager/etcd/etcdtest"
+	"github.com/ernic-dev/ernic/proto/gid"
+)
+
+// errContent is what a message that arrived with another content leads to.
+var errContent = errors.New("a message arrived with another content")
+
+// badCompletion is a completion that is not the one that was due.
+type badCompletion struct{ wc verbs.WC }
+
+func (e *badCompletion) Error() string { return fmt.Sprintf("completion %+v: %v", e.wc, e.wc.Status) }
+
+// site is two managers, etcd and workers.
+type site struct {
+	t        *testing.T
+	etcd     *etcdtest.Server
+	address  map[string]string // of the managers
+	managers map[string]*process
+	workers  int
+}
+
+func newSite(t *testing.T, workers int) *site {
+	t.Helper()
+	s := &site{t: t, etcd: etcdtest.Start(t), workers: workers, address: map[string]string{}, managers: map[string]*process{}}
+	for _, name := range []string{"a", "b"} {
+		s.address[name] = etcdtest.Address(6320)
+		s.start(name)
+		eventually(t, name+" to take part", func() bool { return s.knows(name) })
+	}
+	return s
+}
+
+// start starts a manager.
+func (s *site) start(name string) {
+	s.managers[name] = start(s.t, "ernic-manager", "--name", name, "--listen", s.address[name], "--health-interval", "1s",
+		"--store", "etcd://"+s.etcd.Endpoint+"/test")
+}
+
+type managerInfo struct {
+	Name, Address, Role string
+	Asked               bool
+}
+
+// knows reports whether a manager answers and sees itself take part in the election.
+func (s *site) knows(name string) bool {
+	all, ok := ask[managerInfo](s.t, "managers", "--manager", s.address[name])
+	return ok && slices.ContainsFunc(all, func(m managerInfo) bool { return m.Name == name && m.Asked && len(all) >= 1 && all[0].Role == "leader" })
+}
+
+func (s *site) both() string { return s.address["a"] + "," + s.address["b"] }
+
+func (s *site) worker(i int) (socket string, addr gid.GID) {
+	s.t.Helper()
+	g, err := gid.Parse(fmt.Sprint("10.98.0.", i))
+	must(s.t, err)
+	socket = filepath.Join(s.t.TempDir(), "w.sock")
+	w := start(s.t, "ernic-worker", "--manager", s.both(), "--name", fmt.Sprint("w", i), "--socket", socket,
+		"--mac", fmt.Sprintf("02:fa:17:00:00:%02x", i), "--gid", g.String(), "--metrics-listen", "off")
+	eventually(s.t, "the worker", func() bool {
+		select {
+		case <-w.done:
+			s.t.Fatal("the worker ended")
+		default:
+		}
+		return s.healthy(i)
+	})
+	return socket, g
+}
+
+type node struct {
+	ID           int
+	Name, State  string
+	SessionSince *time.Time `json:"session_since"`
+}
+
+type claim struct {
+	GID, IPv4, State string
+	Node             int
+}
+
+// healthy reports whether so many workers are alive, with a session, under the ids and with the addresses that they began
+// with.
+func (s *site) healthy(workers int) bool {
+	s.t.Helper()
+	nodes, ok := ask[node](s.t, "nodes", "--manager", s.both())
+	if !ok || len(nodes) != workers+1 {
+		return false
+	}
+	for i, n := range nodes[1:] {
+		if n.ID != i+1 || n.Name != fmt.Sprint("w", i+1) || n.State != "alive" || n.SessionSince == nil {
+			return false
+		}
+	}
+	claims, ok := ask[claim](s.t, "gids", "--manager", s.both())
+	if !ok {
+		return false
+	}
+	for i := 1; i <= workers; i++ {
+		found := 0
+		for _, c := range claims {
+			if c.IPv4 == fmt.Sprint("10.98.0.", i) && c.Node == i && c.State == "active" {
+				found++
+			}
+		}
+		if found != 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// leader returns the name of the manager that leads, "" if none does.
+func (s *site) leader() string {
+	all, ok := ask[managerInfo](s.t, "managers", "--manager", s.both())
+	for _, m := range all {
+		if ok && m.Role == "leader" {
+			return m.Name
+		}
+	}
+	return ""
+}
+
+// leads reports whether a manager leads and serves.
+func (s *site) leads(name string) bool {
+	_, _, err := ctl("nodes", "--manager", s.address[name])
+	return err == nil
+}
+
+func TestI4_ManagersThatShareTheirStateReplaceEachOtherUnderTraffic(t *testing.T) {
+	s := newSite(t, 2)
+	sa, ga := s.worker(1)
+	sb, gb := s.worker(2)
+	tr := startTraffic(t, boot(t, sa, ga), boot(t, sb, gb))
+	tr.proceed(3)
+
+	// step does something to the managers while the guests talk.
+	step := func(what string, do func()) {
+		t.Helper()
+		from := tr.exchanges()
+		tr.slowest()
+		begin := time.Now()
+		do()
+		took := time.Since(begin).Round(time.Millisecond)
+		tr.proceed(3)
+		t.Logf("%s: all was well %s after it began; meanwhile %d exchanges, the longest took %s", what, took, tr.exchanges()-from, tr.slowest())
+	}
+
+	if got := s.leader(); got != "a" {
+		t.Fatalf("%q leads", got)
+	}
+	_, complaint, err := ctl("nodes", "--manager", s.address["b"])
+	if err == nil || !strings.Contains(complaint, `stands by: the one that leads is "a" at `+s.address["a"]) {
+		t.Errorf("the one that stands by says: %v %s", err, complaint)
+	}
+
+	step("the leader killed", func() {
+		s.managers["a"].end(syscall.SIGKILL)
+		eventually(t, "the workers at b", func() bool { return s.leads("b") && s.healthy(2) })
+	})
+	step("another standby", func() {
+		s.start("a")
+		eventually(t, "a to stand by", func() bool { return s.knows("a") && !s.leads("a") })
+	})
+	step("the leader stopped for longer than its lease", func() {
+		s.managers["b"].signal(syscall.SIGSTOP)
+		eventually(t, "a to lead", func() bool { return s.leads("a") })
+		s.managers["b"].signal(syscall.SIGCONT)
+		eventually(t, "b to stand by", func() bool { return !s.leads("b") && s.leads("a") && s.healthy(2) })
+	})
+	step("the leader ended in good order", func() {
+		eventually(t, "b to take part again", func() bool { return s.knows("b") })
+		s.managers["a"].end(syscall.SIGTERM)
+		eventually(t, "the workers at b", func() bool { return s.leads("b") && s.healthy(2) })
+	})
+	step("etcd killed, and back", func() {
+		s.etcd.Kill()
+		eventually(t, "that nobody leads", func() bool { return !s.leads("b") })
+		tr.proceed(3) // nothing that works stops working
+		s.etcd.Start()
+		eventually(t, "the workers at b again", func() bool { return s.leads("b") && s.healthy(2) })
+	})
+	for name, p := range s.managers {
+		if text := p.log.String(); strings.Contains(text, `"event":"node_dead"`) || strings.Contains(text, "panic") {
+			t.Errorf("%s withdrew a worker, or worse", name)
+		}
+	}
+}

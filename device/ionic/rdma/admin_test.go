@@ -581,6 +581,9 @@ func TestLimits_AreChecked(t *testing.T) {
 			t.Errorf("%+v: taken", l)
 		}
 	}
+	if _, err := rdma.New(rdma.Config{Opcodes: 3, Interrupts: interrupts{}, Link: newFabric()}); err == nil {
+		t.Error("opcodes of version 3 are taken")
+	}
 	if _, err := rdma.New(rdma.Config{}); err == nil {
 		t.Error("an engine without a link")
 	}

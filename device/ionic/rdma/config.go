@@ -10,6 +10,7 @@ import (
 
 	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/qp"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/wqe"
 )
 
 // Interrupts is the bank of interrupt vectors. Its methods neither block nor
@@ -76,7 +77,11 @@ type Config struct {
 	Link       Link
 	Addresses  AddressObserver // may be nil
 	Workers    int             // goroutines that run QPs; default one for each processor, at least two
-	Log        zerolog.Logger
+	// Opcodes is the version of send queue opcodes that the identity announces
+	// and the guest then uses; default wqe.V1, for which all versions of kernel
+	// and provider agree on every layout.
+	Opcodes wqe.Version
+	Log     zerolog.Logger
 }
 
 // udmaShift is the bit of a QP or CQ id that tells its half (udma).

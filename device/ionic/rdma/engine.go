@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/qp"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/sched"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/wqe"
 )
 
 // Engine is the RDMA half of one NIC. All methods are safe for concurrent use.
@@ -37,6 +39,12 @@ func New(c Config) (*Engine, error) {
 	c.Limits.setDefaults()
 	if err := c.Limits.check(); err != nil {
 		return nil, err
+	}
+	if c.Opcodes == 0 {
+		c.Opcodes = wqe.V1
+	}
+	if c.Opcodes > wqe.V2 {
+		return nil, fmt.Errorf("rdma: opcodes of version %d are not known", c.Opcodes)
 	}
 	if c.Interrupts == nil || c.Link == nil {
 		return nil, errors.New("rdma: an engine needs Interrupts and a Link")

@@ -23,7 +23,7 @@ func (q *queuePair) FetchSend(w *qp.SendWork) bool {
 		*w = qp.SendWork{Index: uint16(index), Signaled: true, Bad: qp.LocalQPOperErr, Unreadable: true}
 		return true
 	}
-	wqe.Send(w, b, uint16(index), q.typ)
+	wqe.Send(w, b, uint16(index), q.typ, q.lif.engine.config.Opcodes)
 	return true
 }
 

@@ -21,7 +21,7 @@ const (
 func (e *Engine) Identity(b []byte) {
 	l := &e.config.Limits
 	id := abi.Identity{
-		Version:      1, // v1 opcodes: kernel and provider agree on every layout
+		Version:      uint8(e.config.Opcodes),
 		QPOpcodes:    abi.NumOps,
 		AdminOpcodes: abi.NumAdminOps,
 		PageTables:   l.PageTables,

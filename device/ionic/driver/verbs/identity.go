@@ -66,7 +66,7 @@ func parseIdentity(lif []byte) (Identity, error) {
 		return id, fmt.Errorf("verbs: udma_shift %d does not fit", id.UDMAShift)
 	case id.Version < 2 && id.QPOpcodes <= 10:
 		return id, fmt.Errorf("verbs: the provider refuses %d opcodes of version %d", id.QPOpcodes, id.Version)
-	case id.Version >= 2:
+	case int(id.Version) >= len(opcodes) || id.Version == 0:
 		return id, fmt.Errorf("verbs: version %d opcodes are not known to this driver", id.Version)
 	case id.AQ.Count == 0:
 		return id, fmt.Errorf("verbs: no admin queue")

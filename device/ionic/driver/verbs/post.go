@@ -7,8 +7,7 @@ import (
 	"fmt"
 )
 
-// Opcode is the operation of a send work request, with the device's numbers
-// (version 1).
+// Opcode is the operation of a send work request.
 type Opcode uint8
 
 // Send operations.
@@ -27,6 +26,16 @@ const (
 	numOps             = 11
 	atomicBytes        = 8
 )
+
+// opcodes are the device's numbers of the operations, by the version that its
+// identity announces.
+var opcodes = [...][numOps]uint8{
+	1: {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
+	2: {
+		OpSend: 0x20, OpSendInv: 0xa0, OpSendImm: 0x60, OpRead: 0x02, OpWrite: 0x21, OpWriteImm: 0x61,
+		OpCmpSwap: 0x04, OpFetchAdd: 0x05, OpRegMR: 0x06, OpLocalInv: 0x07, OpBindMW: 0x08,
+	},
+}
 
 // opTraits says how an operation completes and what a completion calls it.
 var opTraits = [numOps]struct {
@@ -168,7 +177,7 @@ func (qp *QP) prepareSend(wr *SendWR) error {
 		flags |= wqeColour
 	}
 	le.PutUint64(slot, uint64(q.prod))
-	slot[8] = uint8(wr.Op)
+	slot[8] = opcodes[qp.c.d.Version][wr.Op]
 	be.PutUint16(slot[10:], flags)
 	if m.remote = !qp.Type.datagram() && !opTraits[wr.Op].local; m.remote {
 		q.msnIndex[q.msnProd] = q.prod
@@ -197,7 +206,7 @@ func (qp *QP) sendBody(slot []byte, wr *SendWR) (uint32, uint16, error) {
 		be.PutUint64(slot[16:], wr.RemoteAddr)
 		be.PutUint32(slot[24:], wr.RKey)
 	case OpCmpSwap, OpFetchAdd:
-		return atomicBytes, 0, atomicBody(slot, wr)
+		return atomicBytes, 0, atomicBody(slot, wr, qp.c.d.Version)
 	case OpRegMR:
 		return 0, 0, regBody(slot, wr)
 	case OpLocalInv:
@@ -257,7 +266,7 @@ func putSGEs(slot []byte, sges []SGE, kernel bool) (total uint32, flags uint16, 
 	return uint32(sum), flags, nil
 }
 
-func atomicBody(slot []byte, wr *SendWR) error {
+func atomicBody(slot []byte, wr *SendWR, version uint8) error {
 	if len(wr.SGEs) != 1 || wr.SGEs[0].Length != atomicBytes {
 		return fmt.Errorf("verbs: atomic needs one SGE of %d bytes", atomicBytes)
 	}
@@ -269,6 +278,10 @@ func atomicBody(slot []byte, wr *SendWR) error {
 		be.PutUint64(slot[36:], wr.Compare)
 	}
 	be.PutUint64(slot[48:], wr.SGEs[0].Addr)
+	if version >= 2 {
+		be.PutUint32(slot[44:], wr.SGEs[0].LKey)
+		return nil
+	}
 	be.PutUint32(slot[56:], atomicBytes)
 	be.PutUint32(slot[60:], wr.SGEs[0].LKey)
 	return nil

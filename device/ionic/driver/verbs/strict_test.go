@@ -35,12 +35,23 @@ func (hole) Transmit(_ *packet.Address, p *packet.Packet) qp.Verdict {
 // openDevice brings up a device behind a real socket.
 func openDevice(t testing.TB) *Device {
 	t.Helper()
+	return openDeviceWith(t, rdma.Config{Link: hole{}})
+}
+
+// openDeviceWith is openDevice with an engine of its own kind.
+func openDeviceWith(t testing.TB, config rdma.Config) *Device {
+	t.Helper()
 	var engine *rdma.Engine
 	nic, err := ionic.New(ionic.Config{
 		Profile: profile.Compat(), MAC: [6]byte{2, 0, 0, 0, 0, 1},
 		RDMA: func(b *intr.Bank) (ionic.RDMA, error) {
 			var err error
-			engine, err = rdma.New(rdma.Config{Interrupts: b, Link: hole{}})
+			config.Interrupts = b
+			if engine, err = rdma.New(config); err == nil {
+				if m, ok := config.Link.(*mirror); ok {
+					m.to = engine
+				}
+			}
 			return engine, err
 		},
 	})

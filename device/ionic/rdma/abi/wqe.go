@@ -2,7 +2,7 @@
 
 package abi
 
-// Version 1 opcodes of an SQ WQE.
+// Operations of an SQ WQE, with their codes of version 1.
 const (
 	OpSend = iota
 	OpSendInv
@@ -17,6 +17,14 @@ const (
 	OpBindMW
 	NumOps
 )
+
+// Opcodes are the codes of the operations in each version of the send queue
+// (enum ionic_v1_op, ionic_v2_op). In version 2 bit 5 says that the request
+// carries payload, bit 6 an immediate, bit 7 a key to invalidate.
+var Opcodes = [3][NumOps]uint8{
+	1: {OpSend, OpSendInv, OpSendImm, OpRead, OpWrite, OpWriteImm, OpAtomicCS, OpAtomicFA, OpRegMR, OpLocalInv, OpBindMW},
+	2: {0x20, 0xa0, 0x60, 0x02, 0x21, 0x61, 0x04, 0x05, 0x06, 0x07, 0x08},
+}
 
 // Flags of an SQ or RQ WQE.
 const (
@@ -47,7 +55,8 @@ const (
 //	32   payload or SGEs                        swap or add lo  offset     parent lkey
 //	36                                          compare hi                 be16 flags
 //	40                                          compare lo      dma_addr
-//	48                                          SGE             map_count
+//	44                                          v2: lkey
+//	48                                          SGE, v2: va     map_count
 //	52                                                          be16 flags
 //	54                                                          u8 dir_size_log2
 //	55                                                          u8 page_size_log2
@@ -71,6 +80,8 @@ const (
 	AtomicOperand = 28
 	AtomicCompare = 36
 	AtomicSGE     = 48
+	AtomicV2Key   = 44
+	AtomicV2VA    = 48
 
 	RegVA        = 16
 	RegLength    = 24

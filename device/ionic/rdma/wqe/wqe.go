@@ -25,10 +25,38 @@ var ops = [abi.NumOps]qp.Op{
 	abi.OpRegMR: qp.OpRegMR, abi.OpLocalInv: qp.OpLocalInv, abi.OpBindMW: qp.OpBindMW,
 }
 
-// Send decodes b, one SQ entry of at least 64 bytes, for a QP of type typ into
-// w. index is the entry's place in the ring. A malformed entry gets a status in
-// w.Bad.
-func Send(w *qp.SendWork, b []byte, index uint16, typ qp.Type) {
+// Version is the version of the opcodes of a send queue, which the identity
+// announces.
+type Version uint8
+
+// Versions.
+const (
+	V1 Version = 1
+	V2 Version = 2
+)
+
+// unknown is no operation.
+const unknown = 0xff
+
+// codes are the operations by version and code.
+var codes = func() (t [3][256]uint8) {
+	for v := range t {
+		for c := range t[v] {
+			t[v][c] = unknown
+		}
+	}
+	for _, v := range []Version{V1, V2} {
+		for op, c := range abi.Opcodes[v] {
+			t[v][c] = uint8(ops[op])
+		}
+	}
+	return t
+}()
+
+// Send decodes b, one SQ entry of at least 64 bytes of version v, for a QP of
+// type typ into w. index is the entry's place in the ring. A malformed entry
+// gets a status in w.Bad.
+func Send(w *qp.SendWork, b []byte, index uint16, typ qp.Type, v Version) {
 	flags := be.Uint16(b[abi.WQEFlags:])
 	*w = qp.SendWork{
 		Index:     index,
@@ -36,12 +64,12 @@ func Send(w *qp.SendWork, b []byte, index uint16, typ qp.Type) {
 		Solicited: flags&abi.WQESolicited != 0,
 		Signaled:  flags&abi.WQESignaled != 0,
 	}
-	op := b[abi.WQEOp]
-	if op >= abi.NumOps {
+	op := codes[v][b[abi.WQEOp]]
+	if op == unknown {
 		w.Bad = qp.LocalQPOperErr
 		return
 	}
-	w.Op = ops[op]
+	w.Op = qp.Op(op)
 	copy(w.Imm[:], b[abi.WQEImm:])
 	switch w.Op {
 	case qp.OpRegMR, qp.OpLocalInv, qp.OpBindMW:
@@ -51,7 +79,7 @@ func Send(w *qp.SendWork, b []byte, index uint16, typ qp.Type) {
 		if typ == qp.UD || typ == qp.UC {
 			w.Bad = qp.LocalQPOperErr
 		}
-		atomic(w, b)
+		atomic(w, b, v)
 		return
 	case qp.OpSend, qp.OpSendImm, qp.OpSendInv:
 		if typ == qp.UD {
@@ -147,13 +175,18 @@ func element(b []byte) qp.SGE {
 	return qp.SGE{VA: be.Uint64(b), Len: be.Uint32(b[8:]), Key: be.Uint32(b[12:])}
 }
 
-func atomic(w *qp.SendWork, b []byte) {
+func atomic(w *qp.SendWork, b []byte, v Version) {
 	w.RemoteVA = be.Uint64(b[abi.RemoteVA:])
 	w.RKey = be.Uint32(b[abi.RemoteKey:])
 	w.Operand = be.Uint64(b[abi.AtomicOperand:])
 	w.Compare = be.Uint64(b[abi.AtomicCompare:])
 	w.NumSGE, w.Length = 1, 8
-	w.SGE[0] = element(b[abi.AtomicSGE:])
+	if v == V2 {
+		// The length is not told: it is that of the operands.
+		w.SGE[0] = qp.SGE{VA: be.Uint64(b[abi.AtomicV2VA:]), Len: 8, Key: be.Uint32(b[abi.AtomicV2Key:])}
+	} else {
+		w.SGE[0] = element(b[abi.AtomicSGE:])
+	}
 	if b[abi.WQENumSGE] != 1 || w.SGE[0].Len != 8 {
 		fail(w, qp.LocalQPOperErr)
 	}

@@ -114,10 +114,44 @@ func TestSend_DecodesEveryOperation(t *testing.T) {
 	} {
 		c.want.Index = 5
 		got := qp.SendWork{Fence: true, Bad: qp.LocalAccErr, NumSGE: 8, Local: qp.LocalWork{Key: 1}} // reused memory
-		Send(&got, entry(t, c.n, c.bytes), 5, c.typ)
+		Send(&got, entry(t, c.n, c.bytes), 5, c.typ, V1)
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
 		}
+	}
+}
+
+// Version 2 has other codes for the same entries, and another layout for
+// atomics.
+func TestSend_DecodesVersion2(t *testing.T) {
+	for op, code := range abi.Opcodes[V2] {
+		e := entry(t, 64, id+"00 01 0008 00000042"+"0000000000007000 00000143 00000040"+sge1)
+		e[abi.WQEOp] = abi.Opcodes[V1][op]
+		if op == abi.OpAtomicCS || op == abi.OpAtomicFA {
+			copy(e[28:], entry(t, 36, "1111111122222222 3333333344444444 00000000 0000000000001000 00000008 00000142"))
+		}
+		var v1, v2 qp.SendWork
+		Send(&v1, e, 5, qp.RC, V1)
+		e[abi.WQEOp] = code
+		if op == abi.OpAtomicCS || op == abi.OpAtomicFA {
+			copy(e[44:], entry(t, 20, "00000142 0000000000001000"))
+		}
+		Send(&v2, e, 5, qp.RC, V2)
+		if v1.Bad != qp.OK || !reflect.DeepEqual(v1, v2) {
+			t.Errorf("%v with code %#x:\n got %+v\nwant %+v", v1.Op, code, v2, v1)
+		}
+	}
+	known := 0
+	for code := range 256 {
+		var w qp.SendWork
+		e := entry(t, 64, id+"00 01 0008 00000042"+"0000000000007000 00000143 00000040"+sge1)
+		e[abi.WQEOp] = byte(code)
+		if Send(&w, e, 5, qp.RC, V2); w.Bad == qp.OK {
+			known++
+		}
+	}
+	if known != abi.NumOps {
+		t.Errorf("%d codes of version 2 are taken, want %d", known, abi.NumOps)
 	}
 }
 
@@ -152,7 +186,7 @@ func TestSend_MalformedEntriesFail(t *testing.T) {
 		{"atomic without an element", qp.RC, id + "07 00", qp.LocalQPOperErr},
 	} {
 		var w qp.SendWork
-		Send(&w, entry(t, 64, c.bytes), 7, c.typ)
+		Send(&w, entry(t, 64, c.bytes), 7, c.typ, V1)
 		if w.Bad != c.want || w.Index != 7 {
 			t.Errorf("%s: status %v, want %v", c.name, w.Bad, c.want)
 		}
@@ -185,7 +219,7 @@ func FuzzSend(f *testing.F) {
 		e := make([]byte, 1<<stride)
 		copy(e, b)
 		var w qp.SendWork
-		Send(&w, e, 3, qp.Type(typ%4))
+		Send(&w, e, 3, qp.Type(typ%4), V1+Version(typ>>7))
 		if w.Bad != qp.OK {
 			return
 		}
@@ -230,6 +264,6 @@ func BenchmarkSend(b *testing.B) {
 	var w qp.SendWork
 	b.ReportAllocs()
 	for b.Loop() {
-		Send(&w, e, 5, qp.RC)
+		Send(&w, e, 5, qp.RC, V1)
 	}
 }

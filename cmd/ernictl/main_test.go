@@ -55,7 +55,8 @@ func startMesh(t *testing.T) *mesh {
 	}
 	server, err := manager.New(manager.Config{
 		Log: zerolog.Nop(), Name: "head", Address: l.Addr().String(), Version: "v-manager",
-		Core: core.Config{HealthInterval: time.Second},
+		// Long enough that no worker is given up on a machine that is busy: its report would be gone until the next.
+		Core: core.Config{HealthInterval: 10 * time.Second},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -129,9 +130,24 @@ func (m *mesh) worker(name string, addresses ...string) (s *session.Session, sto
 				return false
 			}
 		}
-		return st.GetSession() == ernicv1.SessionState_SESSION_STATE_REGISTERED && st.GetReport().GetRtt() != nil
+		return st.GetSession() == ernicv1.SessionState_SESSION_STATE_REGISTERED && m.reported(name)
 	})
 	return s, stop
+}
+
+// reported reports whether the manager knows of a worker what that says of itself.
+func (m *mesh) reported(name string) bool {
+	m.t.Helper()
+	resp, err := m.server.ListNodes(m.t.Context(), &ernicv1.ListNodesRequest{})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, n := range resp.GetNodes() {
+		if n.GetName() == name {
+			return n.GetReport() != nil
+		}
+	}
+	return false
 }
 
 func eventually(t *testing.T, ok func() bool) {

@@ -24,6 +24,7 @@ var calls = map[string][]identity.Role{
 	ernicv1.ManagerService_EvictNode_FullMethodName:   {identity.Operator},
 	ernicv1.ManagerService_DrainNode_FullMethodName:   {identity.Operator},
 	ernicv1.ManagerService_SetNodeLink_FullMethodName: {identity.Operator},
+	ernicv1.ManagerService_WatchMesh_FullMethodName:   {identity.Operator},
 
 	ernicv1.ManagerService_ListManagers_FullMethodName: {identity.Operator},
 

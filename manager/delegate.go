@@ -73,6 +73,14 @@ func (d *standbyService) WatchEvents(r *ernicv1.WatchEventsRequest, stream grpc.
 	return m.WatchEvents(r, stream)
 }
 
+func (d *standbyService) WatchMesh(r *ernicv1.WatchMeshRequest, stream grpc.ServerStreamingServer[ernicv1.WatchMeshResponse]) error {
+	m, err := d.s.server()
+	if err != nil {
+		return err
+	}
+	return m.WatchMesh(r, stream)
+}
+
 func (d *standbyService) EvictNode(ctx context.Context, r *ernicv1.EvictNodeRequest) (*ernicv1.EvictNodeResponse, error) {
 	m, err := d.s.server()
 	if err != nil {

@@ -31,6 +31,7 @@ type front struct {
 
 func newFront(l net.Listener, service ernicv1.ManagerServiceServer, guard identity.Guard, cfg *Config, opts []grpc.ServerOption) *front {
 	f := &front{health: health.NewServer(), conns: track(l)}
+	interval := max(time.Second, cfg.Core.Defaults().HealthInterval)
 	f.server = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(64),
@@ -38,8 +39,9 @@ func newFront(l net.Listener, service ernicv1.ManagerServiceServer, guard identi
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: 2 * time.Minute,
-			Time:              30 * time.Second,
-			Timeout:           10 * time.Second,
+			// A worker whose host has moved has left its connection without a word.
+			Time:    3 * interval,
+			Timeout: interval,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}, append(guard.ServerOptions(), opts...)...)...)

@@ -43,6 +43,11 @@ func (s *signal) next() <-chan struct{} {
 
 // watch calls look now and after every change, until it fails or ctx ends.
 func (s *Server) watch(ctx context.Context, look func() error) error {
+	return s.follow(ctx, watchGap, look)
+}
+
+// follow is watch with a least time between two looks.
+func (s *Server) follow(ctx context.Context, gap time.Duration, look func() error) error {
 	for {
 		change := s.changed.next()
 		if err := look(); err != nil {
@@ -56,7 +61,7 @@ func (s *Server) watch(ctx context.Context, look func() error) error {
 			return errGoingDown
 		}
 		select {
-		case <-time.After(watchGap):
+		case <-time.After(gap):
 		case <-ctx.Done():
 			return nil
 		}
@@ -92,6 +97,24 @@ func (s *Server) WatchNodes(_ *ernicv1.WatchNodesRequest, stream grpc.ServerStre
 		}
 		first = false
 		return stream.Send(resp)
+	})
+}
+
+// WatchMesh sends the view that workers are sent, and what changes in it.
+func (s *Server) WatchMesh(r *ernicv1.WatchMeshRequest, stream grpc.ServerStreamingServer[ernicv1.WatchMeshResponse]) error {
+	var at point
+	if h := r.GetHave().GetHistory(); len(h) == len(at.history) {
+		at = point{core.History(h), r.GetHave().GetRevision()}
+	}
+	return s.follow(stream.Context(), s.cfg.UpdateGap, func() error {
+		parts, history, revision := s.updatesSince(at.history, at.revision)
+		for _, m := range parts {
+			if err := stream.Send(&ernicv1.WatchMeshResponse{Update: m.GetMesh()}); err != nil {
+				return err
+			}
+		}
+		at = point{history, revision}
+		return nil
 	})
 }
 

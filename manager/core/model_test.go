@@ -4,12 +4,13 @@ package core
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ernic-dev/ernic/manager/history"
 )
 
 // model drives a core with arbitrary events and checks after each of them what must hold whatever happens.
@@ -29,10 +30,10 @@ type model struct {
 	// owned is what each node claims, kept apart from the core: only the node itself, an eviction, its leaving or its
 	// being forgotten may change it. That it falls silent must not.
 	owned map[NodeID]map[GID]bool
-	// history holds the view of every revision that was ever current.
-	history map[string]*modelView
+	// past holds the view of every revision that was ever current.
+	past history.Model
 	// views are held by simulated workers that ask now and then.
-	views []*modelView
+	views []*history.View
 }
 
 // modelWorker is a process that may be registered.
@@ -43,52 +44,39 @@ type modelWorker struct {
 	node     NodeID // AnyNode before its first registration
 }
 
-// modelView is the mesh as one worker sees it.
-type modelView struct {
-	history  History
-	revision uint64
-	nodes    map[NodeID]ViewNode
-	routes   map[GID]NodeID
-}
-
-func (v *modelView) key() string { return fmt.Sprintf("%s/%d", v.history, v.revision) }
-
-func (v *modelView) equal(w *modelView) bool {
-	return maps.Equal(v.nodes, w.nodes) && maps.Equal(v.routes, w.routes)
-}
-
-func (v *modelView) apply(u Update) {
-	if u.Snapshot {
-		v.nodes, v.routes = make(map[NodeID]ViewNode), make(map[GID]NodeID)
+// modelUpdate is an update in the words of the model that histories are held against.
+func modelUpdate(u Update) *history.Update {
+	w := &history.Update{
+		To: history.Point{History: u.History, Revision: u.Revision}, Snapshot: u.Snapshot,
+		Nodes: make(map[uint32]history.Node), Routes: make(map[[16]byte]uint32),
 	}
 	for _, n := range u.Nodes {
-		v.nodes[n.ID] = n
+		w.Nodes[uint32(n.ID)] = history.Node{Live: n.State.Counts(), Instance: n.Instance, Address: n.Addr}
 	}
 	for _, id := range u.RemovedNodes {
-		delete(v.nodes, id)
+		w.RemovedNodes = append(w.RemovedNodes, uint32(id))
 	}
 	for _, r := range u.Routes {
-		v.routes[r.GID] = r.Node
+		w.Routes[r.GID] = uint32(r.Node)
 	}
 	for _, g := range u.RemovedGIDs {
-		delete(v.routes, g)
+		w.RemovedGIDs = append(w.RemovedGIDs, g)
 	}
-	v.history, v.revision = u.History, u.Revision
+	return w
 }
 
 func newModel(t testing.TB) *model {
 	cfg := Config{HealthInterval: 5 * time.Second, ClaimTTL: time.Minute, Quarantine: 30 * time.Second, MaxClaims: 4, LogLimit: 24}
 	m := &model{
-		t:       t,
-		cfg:     cfg.Defaults(),
-		now:     time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-		disk:    newDisk(),
-		owned:   make(map[NodeID]map[GID]bool),
-		history: make(map[string]*modelView),
+		t:     t,
+		cfg:   cfg.Defaults(),
+		now:   time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		disk:  newDisk(),
+		owned: make(map[NodeID]map[GID]bool),
 	}
 	m.core = New(m.cfg, m.now, State{History: History{1}})
 	for range 4 {
-		m.views = append(m.views, &modelView{})
+		m.views = append(m.views, &history.View{})
 	}
 	for i := range 6 {
 		m.workers = append(m.workers, m.newWorker(i))
@@ -289,13 +277,13 @@ func (m *model) checkLowest(before []NodeInfo, ev Register, effects []Effect) {
 }
 
 // ask lets a worker learn what changed since it asked last.
-func (m *model) ask(v *modelView) {
-	v.apply(m.core.Since(v.history, v.revision))
-	want := m.history[v.key()]
-	if want == nil {
-		m.fail("an update leads to revision %s, which never was current", v.key())
-	} else if !v.equal(want) {
-		m.fail("at revision %s one worker sees\n%v %v\nthe mesh was\n%v %v", v.key(), v.nodes, v.routes, want.nodes, want.routes)
+func (m *model) ask(v *history.View) {
+	v.Apply(modelUpdate(m.core.Since(v.At.History, v.At.Revision)))
+	if !m.past.Has(v.At) {
+		m.fail("an update leads to revision %s, which never was current", v.At)
+	}
+	if err := m.past.See("a worker", v); err != nil {
+		m.fail("%v", err)
 	}
 }
 
@@ -322,19 +310,14 @@ func (m *model) check() {
 			m.fail("node %d owns %v, the manager holds %d of them", id, own, held[id])
 		}
 	}
-	conflicts := 0
+	var shown []history.Claim
 	for _, cl := range claims {
-		want := Withdrawn
-		if states[cl.Node].Counts() {
-			want = Active
-			if len(counting[cl.GID]) > 1 {
-				want = Conflict
-			}
-		}
-		if cl.State != want {
-			m.fail("the claim of node %d (%s) to %s is %s, of which %v count", cl.Node, states[cl.Node], cl.GID, cl.State, counting[cl.GID])
-		}
+		shown = append(shown, history.Claim{GID: cl.GID, Node: uint32(cl.Node), State: modelStates[cl.State]})
 	}
+	if err := history.CheckClaims(shown, func(id uint32) bool { return states[NodeID(id)].Counts() }); err != nil {
+		m.fail("%v", err)
+	}
+	conflicts := 0
 	for b := range byte(5) {
 		g := modelGID(b)
 		id, ok := m.core.Resolve(g)
@@ -384,17 +367,16 @@ func (m *model) rewind() {
 
 // record remembers the view of the current revision. A revision seen before, also before a restart, must look the same.
 func (m *model) record() {
-	v := &modelView{}
-	v.apply(m.core.Since(History{0xff}, 0))
-	if old := m.history[v.key()]; old != nil && !v.equal(old) {
-		m.fail("revision %s changed from\n%v %v\nto\n%v %v", v.key(), old.nodes, old.routes, v.nodes, v.routes)
+	v := &history.View{}
+	v.Apply(modelUpdate(m.core.Since(History{0xff}, 0)))
+	if err := m.past.See("the manager", v); err != nil {
+		m.fail("%v", err)
 	}
-	for g, id := range v.routes {
-		if n, ok := v.nodes[id]; !ok || !n.State.Counts() {
-			m.fail("at revision %s %s resolves to node %d, which is not live", v.key(), g, id)
-		}
-	}
-	m.history[v.key()] = v
+}
+
+// modelStates are the states of claims in the words of the model.
+var modelStates = map[ClaimState]history.ClaimState{
+	Active: history.Active, Withdrawn: history.Withdrawn, Conflict: history.Conflict,
 }
 
 func (m *model) fail(format string, args ...any) {

@@ -29,6 +29,7 @@ var update = flag.Bool("update", false, "rewrite the expected traces in testdata
 //	wait 16s [beating s1 ...]                                    time passes, with ticks and heartbeats
 //	stall 10s                                                    time passes and the manager does not run
 //	restart                                                      the manager is killed and started on what it stored
+//	clock -2h                                                    the clock of its host is set
 //	nodes | gids | resolve GID ... | since N                     ask
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -184,7 +185,7 @@ func (s *script) run(args []string, out *strings.Builder) error {
 	switch args[0] {
 	case "wait":
 		return s.wait(args[1:], out)
-	case "stall":
+	case "stall", "clock":
 		d, err := time.ParseDuration(args[1])
 		s.now = s.now.Add(d)
 		return err

@@ -106,3 +106,39 @@ func decodeNode(n *ernicv1.MeshNode) *Node {
 		Identity:    n.GetIdentity(),
 	}
 }
+
+// maxPart is the most nodes and routes in one part of a view.
+const maxPart = 4096
+
+// encode returns the view as a snapshot, in parts.
+func (m *Mesh) encode() []*ernicv1.MeshUpdate {
+	var parts []*ernicv1.MeshUpdate
+	part := func() *ernicv1.MeshUpdate {
+		if n := len(parts); n > 0 {
+			last := parts[n-1]
+			if len(last.GetNodes())+len(last.GetRoutes()) < maxPart {
+				return last
+			}
+			last.More = true
+		}
+		p := &ernicv1.MeshUpdate{Snapshot: true}
+		if m != empty {
+			p.To = &ernicv1.MeshPoint{History: m.History[:], Revision: m.Revision}
+		}
+		parts = append(parts, p)
+		return p
+	}
+	for _, n := range m.Nodes() {
+		p := part()
+		p.Nodes = append(p.Nodes, &ernicv1.MeshNode{
+			NodeId: n.ID, Name: n.Name, Address: n.Addr, State: n.State, Instance: n.Instance[:], Incarnation: n.Incarnation, Identity: n.Identity,
+		})
+	}
+	m.Routes(func(g [16]byte, node uint32) bool {
+		p := part()
+		p.Routes = append(p.Routes, &ernicv1.Route{Gid: g[:], NodeId: node})
+		return true
+	})
+	part()
+	return parts
+}

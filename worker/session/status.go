@@ -64,6 +64,7 @@ const maxShownQPs = 4096
 var statusCalls = map[string][]identity.Role{
 	ernicv1.WorkerService_GetStatus_FullMethodName: {identity.Operator},
 	ernicv1.WorkerService_GetStats_FullMethodName:  {identity.Operator},
+	ernicv1.WorkerService_GetMesh_FullMethodName:   {identity.Operator},
 
 	healthv1.Health_Check_FullMethodName: identity.Roles(),
 	healthv1.Health_List_FullMethodName:  identity.Roles(),
@@ -114,4 +115,14 @@ func (s *statusServer) GetStats(_ context.Context, r *ernicv1.GetStatsRequest) (
 	}
 	qps := min(r.GetMaxQueuePairs(), maxShownQPs)
 	return &ernicv1.GetStatsResponse{Sections: section.ToProto(s.session.cfg.Stats(int(qps)))}, nil
+}
+
+// GetMesh sends the view that the manager told last.
+func (s *statusServer) GetMesh(_ *ernicv1.GetMeshRequest, stream grpc.ServerStreamingServer[ernicv1.GetMeshResponse]) error {
+	for _, u := range s.session.base.Load().encode() {
+		if err := stream.Send(&ernicv1.GetMeshResponse{Update: u}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -2121,6 +2121,95 @@ func (x *Event) GetText() string {
 	return ""
 }
 
+type WatchMeshRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The view that the caller holds; the first update leads on from there, or is a snapshot.
+	Have          *MeshPoint `protobuf:"bytes,1,opt,name=have,proto3" json:"have,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchMeshRequest) Reset() {
+	*x = WatchMeshRequest{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchMeshRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchMeshRequest) ProtoMessage() {}
+
+func (x *WatchMeshRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchMeshRequest.ProtoReflect.Descriptor instead.
+func (*WatchMeshRequest) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *WatchMeshRequest) GetHave() *MeshPoint {
+	if x != nil {
+		return x.Have
+	}
+	return nil
+}
+
+type WatchMeshResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Update        *MeshUpdate            `protobuf:"bytes,1,opt,name=update,proto3" json:"update,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchMeshResponse) Reset() {
+	*x = WatchMeshResponse{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchMeshResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchMeshResponse) ProtoMessage() {}
+
+func (x *WatchMeshResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchMeshResponse.ProtoReflect.Descriptor instead.
+func (*WatchMeshResponse) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *WatchMeshResponse) GetUpdate() *MeshUpdate {
+	if x != nil {
+		return x.Update
+	}
+	return nil
+}
+
 // Standby is the detail of the status with which a manager that does not lead answers.
 type Standby struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2133,7 +2222,7 @@ type Standby struct {
 
 func (x *Standby) Reset() {
 	*x = Standby{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[33]
+	mi := &file_ernic_v1_manager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2234,7 @@ func (x *Standby) String() string {
 func (*Standby) ProtoMessage() {}
 
 func (x *Standby) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[33]
+	mi := &file_ernic_v1_manager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2247,7 @@ func (x *Standby) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Standby.ProtoReflect.Descriptor instead.
 func (*Standby) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{33}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Standby) GetLeaderAddress() string {
@@ -2183,7 +2272,7 @@ type ListManagersRequest struct {
 
 func (x *ListManagersRequest) Reset() {
 	*x = ListManagersRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[34]
+	mi := &file_ernic_v1_manager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2284,7 @@ func (x *ListManagersRequest) String() string {
 func (*ListManagersRequest) ProtoMessage() {}
 
 func (x *ListManagersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[34]
+	mi := &file_ernic_v1_manager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2297,7 @@ func (x *ListManagersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListManagersRequest.ProtoReflect.Descriptor instead.
 func (*ListManagersRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{34}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{36}
 }
 
 type ListManagersResponse struct {
@@ -2220,7 +2309,7 @@ type ListManagersResponse struct {
 
 func (x *ListManagersResponse) Reset() {
 	*x = ListManagersResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[35]
+	mi := &file_ernic_v1_manager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2321,7 @@ func (x *ListManagersResponse) String() string {
 func (*ListManagersResponse) ProtoMessage() {}
 
 func (x *ListManagersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[35]
+	mi := &file_ernic_v1_manager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2334,7 @@ func (x *ListManagersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListManagersResponse.ProtoReflect.Descriptor instead.
 func (*ListManagersResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{35}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListManagersResponse) GetManagers() []*ManagerInfo {
@@ -2274,7 +2363,7 @@ type ManagerInfo struct {
 
 func (x *ManagerInfo) Reset() {
 	*x = ManagerInfo{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[36]
+	mi := &file_ernic_v1_manager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2375,7 @@ func (x *ManagerInfo) String() string {
 func (*ManagerInfo) ProtoMessage() {}
 
 func (x *ManagerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[36]
+	mi := &file_ernic_v1_manager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2388,7 @@ func (x *ManagerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManagerInfo.ProtoReflect.Descriptor instead.
 func (*ManagerInfo) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{36}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ManagerInfo) GetName() string {
@@ -2471,7 +2560,11 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x05grave\x18\x04 \x01(\bR\x05grave\x12\x17\n" +
 	"\anode_id\x18\x05 \x01(\rR\x06nodeId\x12\x10\n" +
 	"\x03gid\x18\x06 \x01(\fR\x03gid\x12\x12\n" +
-	"\x04text\x18\a \x01(\tR\x04text\"Q\n" +
+	"\x04text\x18\a \x01(\tR\x04text\";\n" +
+	"\x10WatchMeshRequest\x12'\n" +
+	"\x04have\x18\x01 \x01(\v2\x13.ernic.v1.MeshPointR\x04have\"A\n" +
+	"\x11WatchMeshResponse\x12,\n" +
+	"\x06update\x18\x01 \x01(\v2\x14.ernic.v1.MeshUpdateR\x06update\"Q\n" +
 	"\aStandby\x12%\n" +
 	"\x0eleader_address\x18\x01 \x01(\tR\rleaderAddress\x12\x1f\n" +
 	"\vleader_name\x18\x02 \x01(\tR\n" +
@@ -2496,7 +2589,7 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x17REFUSAL_REASON_IDENTITY\x10\x06\x12\x19\n" +
 	"\x15REFUSAL_REASON_SILENT\x10\a\x12\x1b\n" +
 	"\x17REFUSAL_REASON_REPLACED\x10\b\x12\x1b\n" +
-	"\x17REFUSAL_REASON_SHUTDOWN\x10\t2\xe5\x05\n" +
+	"\x17REFUSAL_REASON_SHUTDOWN\x10\t2\xad\x06\n" +
 	"\x0eManagerService\x12B\n" +
 	"\aSession\x12\x18.ernic.v1.SessionRequest\x1a\x19.ernic.v1.SessionResponse(\x010\x01\x12D\n" +
 	"\tListNodes\x12\x1a.ernic.v1.ListNodesRequest\x1a\x1b.ernic.v1.ListNodesResponse\x12I\n" +
@@ -2507,7 +2600,8 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\tEvictNode\x12\x1a.ernic.v1.EvictNodeRequest\x1a\x1b.ernic.v1.EvictNodeResponse\x12D\n" +
 	"\tDrainNode\x12\x1a.ernic.v1.DrainNodeRequest\x1a\x1b.ernic.v1.DrainNodeResponse\x12J\n" +
 	"\vSetNodeLink\x12\x1c.ernic.v1.SetNodeLinkRequest\x1a\x1d.ernic.v1.SetNodeLinkResponse\x12L\n" +
-	"\vWatchEvents\x12\x1c.ernic.v1.WatchEventsRequest\x1a\x1d.ernic.v1.WatchEventsResponse0\x01\x12M\n" +
+	"\vWatchEvents\x12\x1c.ernic.v1.WatchEventsRequest\x1a\x1d.ernic.v1.WatchEventsResponse0\x01\x12F\n" +
+	"\tWatchMesh\x12\x1a.ernic.v1.WatchMeshRequest\x1a\x1b.ernic.v1.WatchMeshResponse0\x01\x12M\n" +
 	"\fListManagers\x12\x1d.ernic.v1.ListManagersRequest\x1a\x1e.ernic.v1.ListManagersResponseB3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
 
 var (
@@ -2523,7 +2617,7 @@ func file_ernic_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_ernic_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ernic_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_ernic_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_ernic_v1_manager_proto_goTypes = []any{
 	(RefusalReason)(0),            // 0: ernic.v1.RefusalReason
 	(*SessionRequest)(nil),        // 1: ernic.v1.SessionRequest
@@ -2559,19 +2653,21 @@ var file_ernic_v1_manager_proto_goTypes = []any{
 	(*WatchEventsRequest)(nil),    // 31: ernic.v1.WatchEventsRequest
 	(*WatchEventsResponse)(nil),   // 32: ernic.v1.WatchEventsResponse
 	(*Event)(nil),                 // 33: ernic.v1.Event
-	(*Standby)(nil),               // 34: ernic.v1.Standby
-	(*ListManagersRequest)(nil),   // 35: ernic.v1.ListManagersRequest
-	(*ListManagersResponse)(nil),  // 36: ernic.v1.ListManagersResponse
-	(*ManagerInfo)(nil),           // 37: ernic.v1.ManagerInfo
-	(*MeshUpdate)(nil),            // 38: ernic.v1.MeshUpdate
-	(*VersionRange)(nil),          // 39: ernic.v1.VersionRange
-	(*MeshPoint)(nil),             // 40: ernic.v1.MeshPoint
-	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
-	(*NodeReport)(nil),            // 42: ernic.v1.NodeReport
-	(ClaimSource)(0),              // 43: ernic.v1.ClaimSource
-	(*Node)(nil),                  // 44: ernic.v1.Node
-	(*Gid)(nil),                   // 45: ernic.v1.Gid
-	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
+	(*WatchMeshRequest)(nil),      // 34: ernic.v1.WatchMeshRequest
+	(*WatchMeshResponse)(nil),     // 35: ernic.v1.WatchMeshResponse
+	(*Standby)(nil),               // 36: ernic.v1.Standby
+	(*ListManagersRequest)(nil),   // 37: ernic.v1.ListManagersRequest
+	(*ListManagersResponse)(nil),  // 38: ernic.v1.ListManagersResponse
+	(*ManagerInfo)(nil),           // 39: ernic.v1.ManagerInfo
+	(*MeshUpdate)(nil),            // 40: ernic.v1.MeshUpdate
+	(*VersionRange)(nil),          // 41: ernic.v1.VersionRange
+	(*MeshPoint)(nil),             // 42: ernic.v1.MeshPoint
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(*NodeReport)(nil),            // 44: ernic.v1.NodeReport
+	(ClaimSource)(0),              // 45: ernic.v1.ClaimSource
+	(*Node)(nil),                  // 46: ernic.v1.Node
+	(*Gid)(nil),                   // 47: ernic.v1.Gid
+	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
 }
 var file_ernic_v1_manager_proto_depIdxs = []int32{
 	3,  // 0: ernic.v1.SessionRequest.register:type_name -> ernic.v1.Register
@@ -2582,55 +2678,59 @@ var file_ernic_v1_manager_proto_depIdxs = []int32{
 	4,  // 5: ernic.v1.SessionResponse.registered:type_name -> ernic.v1.Registered
 	7,  // 6: ernic.v1.SessionResponse.heartbeat_ack:type_name -> ernic.v1.HeartbeatAck
 	10, // 7: ernic.v1.SessionResponse.claim_ack:type_name -> ernic.v1.ClaimAck
-	38, // 8: ernic.v1.SessionResponse.mesh:type_name -> ernic.v1.MeshUpdate
+	40, // 8: ernic.v1.SessionResponse.mesh:type_name -> ernic.v1.MeshUpdate
 	12, // 9: ernic.v1.SessionResponse.probe:type_name -> ernic.v1.Probe
 	14, // 10: ernic.v1.SessionResponse.drain:type_name -> ernic.v1.Drain
 	26, // 11: ernic.v1.SessionResponse.set_link:type_name -> ernic.v1.SetLink
-	39, // 12: ernic.v1.Register.protocol:type_name -> ernic.v1.VersionRange
-	40, // 13: ernic.v1.Register.have:type_name -> ernic.v1.MeshPoint
-	41, // 14: ernic.v1.Registered.health_interval:type_name -> google.protobuf.Duration
+	41, // 12: ernic.v1.Register.protocol:type_name -> ernic.v1.VersionRange
+	42, // 13: ernic.v1.Register.have:type_name -> ernic.v1.MeshPoint
+	43, // 14: ernic.v1.Registered.health_interval:type_name -> google.protobuf.Duration
 	8,  // 15: ernic.v1.Registered.claims:type_name -> ernic.v1.Claim
 	0,  // 16: ernic.v1.Refusal.reason:type_name -> ernic.v1.RefusalReason
-	39, // 17: ernic.v1.Refusal.protocol:type_name -> ernic.v1.VersionRange
-	42, // 18: ernic.v1.Heartbeat.report:type_name -> ernic.v1.NodeReport
-	43, // 19: ernic.v1.Claim.source:type_name -> ernic.v1.ClaimSource
+	41, // 17: ernic.v1.Refusal.protocol:type_name -> ernic.v1.VersionRange
+	44, // 18: ernic.v1.Heartbeat.report:type_name -> ernic.v1.NodeReport
+	45, // 19: ernic.v1.Claim.source:type_name -> ernic.v1.ClaimSource
 	8,  // 20: ernic.v1.ClaimUpdate.claim:type_name -> ernic.v1.Claim
 	11, // 21: ernic.v1.ClaimAck.rejected:type_name -> ernic.v1.RejectedClaim
-	44, // 22: ernic.v1.ListNodesResponse.nodes:type_name -> ernic.v1.Node
-	44, // 23: ernic.v1.WatchNodesResponse.nodes:type_name -> ernic.v1.Node
-	45, // 24: ernic.v1.ListGidsResponse.gids:type_name -> ernic.v1.Gid
-	45, // 25: ernic.v1.WatchGidsResponse.gids:type_name -> ernic.v1.Gid
-	45, // 26: ernic.v1.WatchGidsResponse.removed:type_name -> ernic.v1.Gid
-	41, // 27: ernic.v1.EvictNodeResponse.quarantine:type_name -> google.protobuf.Duration
+	46, // 22: ernic.v1.ListNodesResponse.nodes:type_name -> ernic.v1.Node
+	46, // 23: ernic.v1.WatchNodesResponse.nodes:type_name -> ernic.v1.Node
+	47, // 24: ernic.v1.ListGidsResponse.gids:type_name -> ernic.v1.Gid
+	47, // 25: ernic.v1.WatchGidsResponse.gids:type_name -> ernic.v1.Gid
+	47, // 26: ernic.v1.WatchGidsResponse.removed:type_name -> ernic.v1.Gid
+	43, // 27: ernic.v1.EvictNodeResponse.quarantine:type_name -> google.protobuf.Duration
 	33, // 28: ernic.v1.WatchEventsResponse.events:type_name -> ernic.v1.Event
-	46, // 29: ernic.v1.Event.time:type_name -> google.protobuf.Timestamp
-	37, // 30: ernic.v1.ListManagersResponse.managers:type_name -> ernic.v1.ManagerInfo
-	46, // 31: ernic.v1.ManagerInfo.started:type_name -> google.protobuf.Timestamp
-	1,  // 32: ernic.v1.ManagerService.Session:input_type -> ernic.v1.SessionRequest
-	16, // 33: ernic.v1.ManagerService.ListNodes:input_type -> ernic.v1.ListNodesRequest
-	18, // 34: ernic.v1.ManagerService.WatchNodes:input_type -> ernic.v1.WatchNodesRequest
-	20, // 35: ernic.v1.ManagerService.ListGids:input_type -> ernic.v1.ListGidsRequest
-	22, // 36: ernic.v1.ManagerService.WatchGids:input_type -> ernic.v1.WatchGidsRequest
-	24, // 37: ernic.v1.ManagerService.EvictNode:input_type -> ernic.v1.EvictNodeRequest
-	29, // 38: ernic.v1.ManagerService.DrainNode:input_type -> ernic.v1.DrainNodeRequest
-	27, // 39: ernic.v1.ManagerService.SetNodeLink:input_type -> ernic.v1.SetNodeLinkRequest
-	31, // 40: ernic.v1.ManagerService.WatchEvents:input_type -> ernic.v1.WatchEventsRequest
-	35, // 41: ernic.v1.ManagerService.ListManagers:input_type -> ernic.v1.ListManagersRequest
-	2,  // 42: ernic.v1.ManagerService.Session:output_type -> ernic.v1.SessionResponse
-	17, // 43: ernic.v1.ManagerService.ListNodes:output_type -> ernic.v1.ListNodesResponse
-	19, // 44: ernic.v1.ManagerService.WatchNodes:output_type -> ernic.v1.WatchNodesResponse
-	21, // 45: ernic.v1.ManagerService.ListGids:output_type -> ernic.v1.ListGidsResponse
-	23, // 46: ernic.v1.ManagerService.WatchGids:output_type -> ernic.v1.WatchGidsResponse
-	25, // 47: ernic.v1.ManagerService.EvictNode:output_type -> ernic.v1.EvictNodeResponse
-	30, // 48: ernic.v1.ManagerService.DrainNode:output_type -> ernic.v1.DrainNodeResponse
-	28, // 49: ernic.v1.ManagerService.SetNodeLink:output_type -> ernic.v1.SetNodeLinkResponse
-	32, // 50: ernic.v1.ManagerService.WatchEvents:output_type -> ernic.v1.WatchEventsResponse
-	36, // 51: ernic.v1.ManagerService.ListManagers:output_type -> ernic.v1.ListManagersResponse
-	42, // [42:52] is the sub-list for method output_type
-	32, // [32:42] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	48, // 29: ernic.v1.Event.time:type_name -> google.protobuf.Timestamp
+	42, // 30: ernic.v1.WatchMeshRequest.have:type_name -> ernic.v1.MeshPoint
+	40, // 31: ernic.v1.WatchMeshResponse.update:type_name -> ernic.v1.MeshUpdate
+	39, // 32: ernic.v1.ListManagersResponse.managers:type_name -> ernic.v1.ManagerInfo
+	48, // 33: ernic.v1.ManagerInfo.started:type_name -> google.protobuf.Timestamp
+	1,  // 34: ernic.v1.ManagerService.Session:input_type -> ernic.v1.SessionRequest
+	16, // 35: ernic.v1.ManagerService.ListNodes:input_type -> ernic.v1.ListNodesRequest
+	18, // 36: ernic.v1.ManagerService.WatchNodes:input_type -> ernic.v1.WatchNodesRequest
+	20, // 37: ernic.v1.ManagerService.ListGids:input_type -> ernic.v1.ListGidsRequest
+	22, // 38: ernic.v1.ManagerService.WatchGids:input_type -> ernic.v1.WatchGidsRequest
+	24, // 39: ernic.v1.ManagerService.EvictNode:input_type -> ernic.v1.EvictNodeRequest
+	29, // 40: ernic.v1.ManagerService.DrainNode:input_type -> ernic.v1.DrainNodeRequest
+	27, // 41: ernic.v1.ManagerService.SetNodeLink:input_type -> ernic.v1.SetNodeLinkRequest
+	31, // 42: ernic.v1.ManagerService.WatchEvents:input_type -> ernic.v1.WatchEventsRequest
+	34, // 43: ernic.v1.ManagerService.WatchMesh:input_type -> ernic.v1.WatchMeshRequest
+	37, // 44: ernic.v1.ManagerService.ListManagers:input_type -> ernic.v1.ListManagersRequest
+	2,  // 45: ernic.v1.ManagerService.Session:output_type -> ernic.v1.SessionResponse
+	17, // 46: ernic.v1.ManagerService.ListNodes:output_type -> ernic.v1.ListNodesResponse
+	19, // 47: ernic.v1.ManagerService.WatchNodes:output_type -> ernic.v1.WatchNodesResponse
+	21, // 48: ernic.v1.ManagerService.ListGids:output_type -> ernic.v1.ListGidsResponse
+	23, // 49: ernic.v1.ManagerService.WatchGids:output_type -> ernic.v1.WatchGidsResponse
+	25, // 50: ernic.v1.ManagerService.EvictNode:output_type -> ernic.v1.EvictNodeResponse
+	30, // 51: ernic.v1.ManagerService.DrainNode:output_type -> ernic.v1.DrainNodeResponse
+	28, // 52: ernic.v1.ManagerService.SetNodeLink:output_type -> ernic.v1.SetNodeLinkResponse
+	32, // 53: ernic.v1.ManagerService.WatchEvents:output_type -> ernic.v1.WatchEventsResponse
+	35, // 54: ernic.v1.ManagerService.WatchMesh:output_type -> ernic.v1.WatchMeshResponse
+	38, // 55: ernic.v1.ManagerService.ListManagers:output_type -> ernic.v1.ListManagersResponse
+	45, // [45:56] is the sub-list for method output_type
+	34, // [34:45] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_ernic_v1_manager_proto_init() }
@@ -2661,7 +2761,7 @@ func file_ernic_v1_manager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ernic_v1_manager_proto_rawDesc), len(file_ernic_v1_manager_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   37,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	ManagerService_DrainNode_FullMethodName    = "/ernic.v1.ManagerService/DrainNode"
 	ManagerService_SetNodeLink_FullMethodName  = "/ernic.v1.ManagerService/SetNodeLink"
 	ManagerService_WatchEvents_FullMethodName  = "/ernic.v1.ManagerService/WatchEvents"
+	ManagerService_WatchMesh_FullMethodName    = "/ernic.v1.ManagerService/WatchMesh"
 	ManagerService_ListManagers_FullMethodName = "/ernic.v1.ManagerService/ListManagers"
 )
 
@@ -61,6 +62,8 @@ type ManagerServiceClient interface {
 	SetNodeLink(ctx context.Context, in *SetNodeLinkRequest, opts ...grpc.CallOption) (*SetNodeLinkResponse, error)
 	// WatchEvents sends what has happened, oldest first, and goes on if asked to.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
+	// WatchMesh sends the view of the mesh that every worker is sent, and every revision of it that follows.
+	WatchMesh(ctx context.Context, in *WatchMeshRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchMeshResponse], error)
 	// ListManagers returns the managers that share one state, the one that leads first. It is the only call that a manager
 	// which stands by answers; every other one ends with the status Unavailable, which carries a Standby as a detail.
 	ListManagers(ctx context.Context, in *ListManagersRequest, opts ...grpc.CallOption) (*ListManagersResponse, error)
@@ -194,6 +197,25 @@ func (c *managerServiceClient) WatchEvents(ctx context.Context, in *WatchEventsR
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ManagerService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
 
+func (c *managerServiceClient) WatchMesh(ctx context.Context, in *WatchMeshRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchMeshResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[4], ManagerService_WatchMesh_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchMeshRequest, WatchMeshResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagerService_WatchMeshClient = grpc.ServerStreamingClient[WatchMeshResponse]
+
 func (c *managerServiceClient) ListManagers(ctx context.Context, in *ListManagersRequest, opts ...grpc.CallOption) (*ListManagersResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListManagersResponse)
@@ -230,6 +252,8 @@ type ManagerServiceServer interface {
 	SetNodeLink(context.Context, *SetNodeLinkRequest) (*SetNodeLinkResponse, error)
 	// WatchEvents sends what has happened, oldest first, and goes on if asked to.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
+	// WatchMesh sends the view of the mesh that every worker is sent, and every revision of it that follows.
+	WatchMesh(*WatchMeshRequest, grpc.ServerStreamingServer[WatchMeshResponse]) error
 	// ListManagers returns the managers that share one state, the one that leads first. It is the only call that a manager
 	// which stands by answers; every other one ends with the status Unavailable, which carries a Standby as a detail.
 	ListManagers(context.Context, *ListManagersRequest) (*ListManagersResponse, error)
@@ -269,6 +293,9 @@ func (UnimplementedManagerServiceServer) SetNodeLink(context.Context, *SetNodeLi
 }
 func (UnimplementedManagerServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
+}
+func (UnimplementedManagerServiceServer) WatchMesh(*WatchMeshRequest, grpc.ServerStreamingServer[WatchMeshResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchMesh not implemented")
 }
 func (UnimplementedManagerServiceServer) ListManagers(context.Context, *ListManagersRequest) (*ListManagersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListManagers not implemented")
@@ -424,6 +451,17 @@ func _ManagerService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ManagerService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
 
+func _ManagerService_WatchMesh_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchMeshRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ManagerServiceServer).WatchMesh(m, &grpc.GenericServerStream[WatchMeshRequest, WatchMeshResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagerService_WatchMeshServer = grpc.ServerStreamingServer[WatchMeshResponse]
+
 func _ManagerService_ListManagers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListManagersRequest)
 	if err := dec(in); err != nil {
@@ -494,6 +532,11 @@ var ManagerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchEvents",
 			Handler:       _ManagerService_WatchEvents_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchMesh",
+			Handler:       _ManagerService_WatchMesh_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -82,6 +82,87 @@ func (SessionState) EnumDescriptor() ([]byte, []int) {
 	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{0}
 }
 
+type GetMeshRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMeshRequest) Reset() {
+	*x = GetMeshRequest{}
+	mi := &file_ernic_v1_worker_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMeshRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMeshRequest) ProtoMessage() {}
+
+func (x *GetMeshRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_worker_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMeshRequest.ProtoReflect.Descriptor instead.
+func (*GetMeshRequest) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{0}
+}
+
+type GetMeshResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A snapshot; a worker that never heard of a manager sends one without a point.
+	Update        *MeshUpdate `protobuf:"bytes,1,opt,name=update,proto3" json:"update,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMeshResponse) Reset() {
+	*x = GetMeshResponse{}
+	mi := &file_ernic_v1_worker_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMeshResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMeshResponse) ProtoMessage() {}
+
+func (x *GetMeshResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_worker_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMeshResponse.ProtoReflect.Descriptor instead.
+func (*GetMeshResponse) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetMeshResponse) GetUpdate() *MeshUpdate {
+	if x != nil {
+		return x.Update
+	}
+	return nil
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -90,7 +171,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_ernic_v1_worker_proto_msgTypes[0]
+	mi := &file_ernic_v1_worker_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -102,7 +183,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_worker_proto_msgTypes[0]
+	mi := &file_ernic_v1_worker_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -115,7 +196,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{0}
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{2}
 }
 
 type GetStatusResponse struct {
@@ -148,7 +229,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_ernic_v1_worker_proto_msgTypes[1]
+	mi := &file_ernic_v1_worker_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -160,7 +241,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_worker_proto_msgTypes[1]
+	mi := &file_ernic_v1_worker_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -173,7 +254,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{1}
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetStatusResponse) GetNodeId() uint32 {
@@ -297,7 +378,7 @@ type ClaimStatus struct {
 
 func (x *ClaimStatus) Reset() {
 	*x = ClaimStatus{}
-	mi := &file_ernic_v1_worker_proto_msgTypes[2]
+	mi := &file_ernic_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -309,7 +390,7 @@ func (x *ClaimStatus) String() string {
 func (*ClaimStatus) ProtoMessage() {}
 
 func (x *ClaimStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_worker_proto_msgTypes[2]
+	mi := &file_ernic_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -322,7 +403,7 @@ func (x *ClaimStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimStatus.ProtoReflect.Descriptor instead.
 func (*ClaimStatus) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{2}
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ClaimStatus) GetGid() []byte {
@@ -363,7 +444,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_ernic_v1_worker_proto_msgTypes[3]
+	mi := &file_ernic_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -375,7 +456,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_worker_proto_msgTypes[3]
+	mi := &file_ernic_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -388,7 +469,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetStatsRequest) GetMaxQueuePairs() uint32 {
@@ -407,7 +488,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_ernic_v1_worker_proto_msgTypes[4]
+	mi := &file_ernic_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +500,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_worker_proto_msgTypes[4]
+	mi := &file_ernic_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +513,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetStatsResponse) GetSections() []*StatsSection {
@@ -459,7 +540,7 @@ type StatsSection struct {
 
 func (x *StatsSection) Reset() {
 	*x = StatsSection{}
-	mi := &file_ernic_v1_worker_proto_msgTypes[5]
+	mi := &file_ernic_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +552,7 @@ func (x *StatsSection) String() string {
 func (*StatsSection) ProtoMessage() {}
 
 func (x *StatsSection) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_worker_proto_msgTypes[5]
+	mi := &file_ernic_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +565,7 @@ func (x *StatsSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsSection.ProtoReflect.Descriptor instead.
 func (*StatsSection) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StatsSection) GetTitle() string {
@@ -533,7 +614,7 @@ type StatsRow struct {
 
 func (x *StatsRow) Reset() {
 	*x = StatsRow{}
-	mi := &file_ernic_v1_worker_proto_msgTypes[6]
+	mi := &file_ernic_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -545,7 +626,7 @@ func (x *StatsRow) String() string {
 func (*StatsRow) ProtoMessage() {}
 
 func (x *StatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_worker_proto_msgTypes[6]
+	mi := &file_ernic_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -558,7 +639,7 @@ func (x *StatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRow.ProtoReflect.Descriptor instead.
 func (*StatsRow) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StatsRow) GetId() uint32 {
@@ -590,7 +671,7 @@ type StatsField struct {
 
 func (x *StatsField) Reset() {
 	*x = StatsField{}
-	mi := &file_ernic_v1_worker_proto_msgTypes[7]
+	mi := &file_ernic_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +683,7 @@ func (x *StatsField) String() string {
 func (*StatsField) ProtoMessage() {}
 
 func (x *StatsField) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_worker_proto_msgTypes[7]
+	mi := &file_ernic_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +696,7 @@ func (x *StatsField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsField.ProtoReflect.Descriptor instead.
 func (*StatsField) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_ernic_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StatsField) GetName() string {
@@ -670,7 +751,10 @@ var File_ernic_v1_worker_proto protoreflect.FileDescriptor
 
 const file_ernic_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x15ernic/v1/worker.proto\x12\bernic.v1\x1a\x13ernic/v1/mesh.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
+	"\x15ernic/v1/worker.proto\x12\bernic.v1\x1a\x13ernic/v1/mesh.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
+	"\x0eGetMeshRequest\"?\n" +
+	"\x0fGetMeshResponse\x12,\n" +
+	"\x06update\x18\x01 \x01(\v2\x14.ernic.v1.MeshUpdateR\x06update\"\x12\n" +
 	"\x10GetStatusRequest\"\xb6\x04\n" +
 	"\x11GetStatusResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\rR\x06nodeId\x12\x12\n" +
@@ -719,10 +803,11 @@ const file_ernic_v1_worker_proto_rawDesc = "" +
 	"\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18SESSION_STATE_CONNECTING\x10\x01\x12\x1d\n" +
 	"\x19SESSION_STATE_REGISTERING\x10\x02\x12\x1c\n" +
-	"\x18SESSION_STATE_REGISTERED\x10\x032\x98\x01\n" +
+	"\x18SESSION_STATE_REGISTERED\x10\x032\xda\x01\n" +
 	"\rWorkerService\x12D\n" +
 	"\tGetStatus\x12\x1a.ernic.v1.GetStatusRequest\x1a\x1b.ernic.v1.GetStatusResponse\x12A\n" +
-	"\bGetStats\x12\x19.ernic.v1.GetStatsRequest\x1a\x1a.ernic.v1.GetStatsResponseB3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
+	"\bGetStats\x12\x19.ernic.v1.GetStatsRequest\x1a\x1a.ernic.v1.GetStatsResponse\x12@\n" +
+	"\aGetMesh\x12\x18.ernic.v1.GetMeshRequest\x1a\x19.ernic.v1.GetMeshResponse0\x01B3Z1github.com/ernic-dev/ernic/proto/ernic/v1;ernicv1b\x06proto3"
 
 var (
 	file_ernic_v1_worker_proto_rawDescOnce sync.Once
@@ -737,42 +822,48 @@ func file_ernic_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_ernic_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ernic_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_ernic_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_ernic_v1_worker_proto_goTypes = []any{
 	(SessionState)(0),             // 0: ernic.v1.SessionState
-	(*GetStatusRequest)(nil),      // 1: ernic.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 2: ernic.v1.GetStatusResponse
-	(*ClaimStatus)(nil),           // 3: ernic.v1.ClaimStatus
-	(*GetStatsRequest)(nil),       // 4: ernic.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),      // 5: ernic.v1.GetStatsResponse
-	(*StatsSection)(nil),          // 6: ernic.v1.StatsSection
-	(*StatsRow)(nil),              // 7: ernic.v1.StatsRow
-	(*StatsField)(nil),            // 8: ernic.v1.StatsField
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(*MeshPoint)(nil),             // 10: ernic.v1.MeshPoint
-	(*NodeReport)(nil),            // 11: ernic.v1.NodeReport
-	(ClaimSource)(0),              // 12: ernic.v1.ClaimSource
+	(*GetMeshRequest)(nil),        // 1: ernic.v1.GetMeshRequest
+	(*GetMeshResponse)(nil),       // 2: ernic.v1.GetMeshResponse
+	(*GetStatusRequest)(nil),      // 3: ernic.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),     // 4: ernic.v1.GetStatusResponse
+	(*ClaimStatus)(nil),           // 5: ernic.v1.ClaimStatus
+	(*GetStatsRequest)(nil),       // 6: ernic.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),      // 7: ernic.v1.GetStatsResponse
+	(*StatsSection)(nil),          // 8: ernic.v1.StatsSection
+	(*StatsRow)(nil),              // 9: ernic.v1.StatsRow
+	(*StatsField)(nil),            // 10: ernic.v1.StatsField
+	(*MeshUpdate)(nil),            // 11: ernic.v1.MeshUpdate
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*MeshPoint)(nil),             // 13: ernic.v1.MeshPoint
+	(*NodeReport)(nil),            // 14: ernic.v1.NodeReport
+	(ClaimSource)(0),              // 15: ernic.v1.ClaimSource
 }
 var file_ernic_v1_worker_proto_depIdxs = []int32{
-	0,  // 0: ernic.v1.GetStatusResponse.session:type_name -> ernic.v1.SessionState
-	9,  // 1: ernic.v1.GetStatusResponse.session_since:type_name -> google.protobuf.Timestamp
-	10, // 2: ernic.v1.GetStatusResponse.mesh:type_name -> ernic.v1.MeshPoint
-	11, // 3: ernic.v1.GetStatusResponse.report:type_name -> ernic.v1.NodeReport
-	3,  // 4: ernic.v1.GetStatusResponse.claims:type_name -> ernic.v1.ClaimStatus
-	12, // 5: ernic.v1.ClaimStatus.source:type_name -> ernic.v1.ClaimSource
-	6,  // 6: ernic.v1.GetStatsResponse.sections:type_name -> ernic.v1.StatsSection
-	8,  // 7: ernic.v1.StatsSection.fields:type_name -> ernic.v1.StatsField
-	7,  // 8: ernic.v1.StatsSection.rows:type_name -> ernic.v1.StatsRow
-	8,  // 9: ernic.v1.StatsRow.fields:type_name -> ernic.v1.StatsField
-	1,  // 10: ernic.v1.WorkerService.GetStatus:input_type -> ernic.v1.GetStatusRequest
-	4,  // 11: ernic.v1.WorkerService.GetStats:input_type -> ernic.v1.GetStatsRequest
-	2,  // 12: ernic.v1.WorkerService.GetStatus:output_type -> ernic.v1.GetStatusResponse
-	5,  // 13: ernic.v1.WorkerService.GetStats:output_type -> ernic.v1.GetStatsResponse
-	12, // [12:14] is the sub-list for method output_type
-	10, // [10:12] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	11, // 0: ernic.v1.GetMeshResponse.update:type_name -> ernic.v1.MeshUpdate
+	0,  // 1: ernic.v1.GetStatusResponse.session:type_name -> ernic.v1.SessionState
+	12, // 2: ernic.v1.GetStatusResponse.session_since:type_name -> google.protobuf.Timestamp
+	13, // 3: ernic.v1.GetStatusResponse.mesh:type_name -> ernic.v1.MeshPoint
+	14, // 4: ernic.v1.GetStatusResponse.report:type_name -> ernic.v1.NodeReport
+	5,  // 5: ernic.v1.GetStatusResponse.claims:type_name -> ernic.v1.ClaimStatus
+	15, // 6: ernic.v1.ClaimStatus.source:type_name -> ernic.v1.ClaimSource
+	8,  // 7: ernic.v1.GetStatsResponse.sections:type_name -> ernic.v1.StatsSection
+	10, // 8: ernic.v1.StatsSection.fields:type_name -> ernic.v1.StatsField
+	9,  // 9: ernic.v1.StatsSection.rows:type_name -> ernic.v1.StatsRow
+	10, // 10: ernic.v1.StatsRow.fields:type_name -> ernic.v1.StatsField
+	3,  // 11: ernic.v1.WorkerService.GetStatus:input_type -> ernic.v1.GetStatusRequest
+	6,  // 12: ernic.v1.WorkerService.GetStats:input_type -> ernic.v1.GetStatsRequest
+	1,  // 13: ernic.v1.WorkerService.GetMesh:input_type -> ernic.v1.GetMeshRequest
+	4,  // 14: ernic.v1.WorkerService.GetStatus:output_type -> ernic.v1.GetStatusResponse
+	7,  // 15: ernic.v1.WorkerService.GetStats:output_type -> ernic.v1.GetStatsResponse
+	2,  // 16: ernic.v1.WorkerService.GetMesh:output_type -> ernic.v1.GetMeshResponse
+	14, // [14:17] is the sub-list for method output_type
+	11, // [11:14] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_ernic_v1_worker_proto_init() }
@@ -781,7 +872,7 @@ func file_ernic_v1_worker_proto_init() {
 		return
 	}
 	file_ernic_v1_mesh_proto_init()
-	file_ernic_v1_worker_proto_msgTypes[7].OneofWrappers = []any{
+	file_ernic_v1_worker_proto_msgTypes[9].OneofWrappers = []any{
 		(*StatsField_Number)(nil),
 		(*StatsField_Text)(nil),
 	}
@@ -791,7 +882,7 @@ func file_ernic_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ernic_v1_worker_proto_rawDesc), len(file_ernic_v1_worker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	WorkerService_GetStatus_FullMethodName = "/ernic.v1.WorkerService/GetStatus"
 	WorkerService_GetStats_FullMethodName  = "/ernic.v1.WorkerService/GetStats"
+	WorkerService_GetMesh_FullMethodName   = "/ernic.v1.WorkerService/GetMesh"
 )
 
 // WorkerServiceClient is the client API for WorkerService service.
@@ -37,6 +38,9 @@ type WorkerServiceClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// GetStats returns everything the worker counts.
 	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
+	// GetMesh returns the view of the mesh that the manager sent last, in parts. What was heard from other workers since the
+	// manager went is not in it.
+	GetMesh(ctx context.Context, in *GetMeshRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetMeshResponse], error)
 }
 
 type workerServiceClient struct {
@@ -67,6 +71,25 @@ func (c *workerServiceClient) GetStats(ctx context.Context, in *GetStatsRequest,
 	return out, nil
 }
 
+func (c *workerServiceClient) GetMesh(ctx context.Context, in *GetMeshRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetMeshResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WorkerService_ServiceDesc.Streams[0], WorkerService_GetMesh_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetMeshRequest, GetMeshResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WorkerService_GetMeshClient = grpc.ServerStreamingClient[GetMeshResponse]
+
 // WorkerServiceServer is the server API for WorkerService service.
 // All implementations must embed UnimplementedWorkerServiceServer
 // for forward compatibility.
@@ -77,6 +100,9 @@ type WorkerServiceServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// GetStats returns everything the worker counts.
 	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
+	// GetMesh returns the view of the mesh that the manager sent last, in parts. What was heard from other workers since the
+	// manager went is not in it.
+	GetMesh(*GetMeshRequest, grpc.ServerStreamingServer[GetMeshResponse]) error
 	mustEmbedUnimplementedWorkerServiceServer()
 }
 
@@ -92,6 +118,9 @@ func (UnimplementedWorkerServiceServer) GetStatus(context.Context, *GetStatusReq
 }
 func (UnimplementedWorkerServiceServer) GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStats not implemented")
+}
+func (UnimplementedWorkerServiceServer) GetMesh(*GetMeshRequest, grpc.ServerStreamingServer[GetMeshResponse]) error {
+	return status.Error(codes.Unimplemented, "method GetMesh not implemented")
 }
 func (UnimplementedWorkerServiceServer) mustEmbedUnimplementedWorkerServiceServer() {}
 func (UnimplementedWorkerServiceServer) testEmbeddedByValue()                       {}
@@ -150,6 +179,17 @@ func _WorkerService_GetStats_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WorkerService_GetMesh_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetMeshRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WorkerServiceServer).GetMesh(m, &grpc.GenericServerStream[GetMeshRequest, GetMeshResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WorkerService_GetMeshServer = grpc.ServerStreamingServer[GetMeshResponse]
+
 // WorkerService_ServiceDesc is the grpc.ServiceDesc for WorkerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -166,6 +206,12 @@ var WorkerService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _WorkerService_GetStats_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "GetMesh",
+			Handler:       _WorkerService_GetMesh_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "ernic/v1/worker.proto",
 }

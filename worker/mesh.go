@@ -33,6 +33,7 @@ type mesh struct {
 	listen    string    // address of the fabric listener, port known
 
 	unreachable sync.Map // node ids whose failure to connect was logged
+	refusals    refusals
 
 	mu       sync.Mutex // guards all below
 	listener net.Listener
@@ -213,6 +214,11 @@ func (m *mesh) linkEvent(e fabricmesh.Event) {
 		if _, said := m.unreachable.LoadOrStore(e.Node, true); said {
 			level = zerolog.DebugLevel
 		}
+	case fabricmesh.Refused:
+		if held, ok := m.refusals.say(time.Now()); ok {
+			log.Warn().Err(e.Err).Uint32("peer", e.Node).Str("address", e.Address).Uint64("more", held).Msg("a connection is refused")
+		}
+		return
 	default:
 		level = zerolog.WarnLevel
 	}

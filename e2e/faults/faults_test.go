@@ -30,6 +30,8 @@ func TestFaults(t *testing.T) {
 	p := connect(t, w1, w2, enduring)
 	p.exchange(3)
 	t.Log("the guests talk")
+	stop := m.record()
+	defer stop()
 
 	// fault does something, waits until the mesh is whole and looks at everything.
 	fault := func(name string, do func(t *testing.T)) {
@@ -37,13 +39,13 @@ func TestFaults(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		before := m.settledDescriptors()
+		before, known := m.settled(), len(m.nodes())
 		begin := time.Now()
 		do(t)
 		healed := time.Now()
 		took := eventually(t, name+": the mesh", func() bool { return m.whole(ids...) })
 		p.exchange(2)
-		m.noneLeaked(before)
+		m.noneLeaked(before, len(m.nodes())-known)
 		t.Logf("%s: whole %s after the fault was over (%s in all)", name, took.Round(time.Millisecond), healed.Sub(begin).Round(time.Millisecond)+took.Round(time.Millisecond))
 	}
 	deaths := func() int { return strings.Count(m.manager.log.String(), `"event":"node_dead"`) }
@@ -123,6 +125,39 @@ func TestFaults(t *testing.T) {
 	fault("S4: a thousand silent connections and garbage on every port", func(t *testing.T) {
 		m.storm(t)
 	})
+	fault("S4: no descriptor left", func(t *testing.T) {
+		dead := deaths()
+		m.exhaust(t, p)
+		if deaths() != dead {
+			t.Errorf("%d nodes were declared dead", deaths()-dead)
+		}
+		begin := time.Now()
+		q := connect(t, w1, w2, enduring)
+		q.exchange(2)
+		q.close()
+		t.Logf("a new connection of the guests works after %s", time.Since(begin))
+	})
+	fault("P7: a slow cable that loses frames", func(t *testing.T) {
+		dead := deaths()
+		w1.host.degrade(quality{delay: 20 * time.Millisecond, jitter: 5 * time.Millisecond, loss: 0.01, rate: 50e6})
+		begin := time.Now()
+		p.exchange(20)
+		t.Logf("20 messages each way took %s", time.Since(begin))
+		if rtt := m.nodes()[ids[0]].GetReport().GetRtt().AsDuration(); rtt < 30*time.Millisecond {
+			t.Errorf("a heartbeat comes back after %s: the cable is not slow", rtt)
+		}
+		w1.host.restore()
+		if deaths() != dead {
+			t.Errorf("%d nodes were declared dead", deaths()-dead)
+		}
+	})
+	fault("H3: a host that gets another address", func(t *testing.T) {
+		p.start()
+		w2.host.move("10.97.0.22")
+		took := eventually(t, "the news", func() bool { return m.nodes()[ids[1]].GetAddress() == net.JoinHostPort(w2.host.addr, fabricPort) })
+		t.Logf("the manager knows the new address after %s", took)
+		p.finish()
+	})
 	fault("G4: a worker killed and started again", func(t *testing.T) {
 		w2.kill()
 		begin := time.Now()
@@ -158,21 +193,32 @@ func (m *mesh) ids() []uint32 {
 	return ids
 }
 
-// settledDescriptors counts descriptors when their number no longer changes.
-func (m *mesh) settledDescriptors() map[*process]int {
-	m.t.Helper()
-	var last map[*process]int
-	eventually(m.t, "a standstill of descriptors", func() bool {
-		now := m.descriptors()
-		same := len(now) == len(last)
-		for p, n := range now {
-			same = same && last[p] == n
+// exhaust takes all descriptors from the manager and a worker while the guests talk.
+func (m *mesh) exhaust(t *testing.T, p *pair) {
+	w := m.workers[0]
+	ports := map[*process]string{m.manager: net.JoinHostPort(m.head.addr, managerPort), w.process: net.JoinHostPort(w.host.addr, fabricPort)}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for process, address := range ports {
+		room, lift := process.limit()
+		defer lift()
+		for i := range room + 20 {
+			c, err := m.head.dial(ctx, address)
+			if err != nil {
+				t.Fatalf("connection %d to %s: %v", i, address, err)
+			}
+			defer c.Close()
 		}
-		last = now
-		time.Sleep(100 * time.Millisecond)
-		return same
-	})
-	return last
+		took := eventually(t, "the last descriptor of "+process.name, process.exhausted)
+		t.Logf("%s has no descriptor left after %s", process.name, took)
+	}
+	for range 4 {
+		p.exchange(2)
+		time.Sleep(healthInterval)
+		if len(m.nodes()) != 3 {
+			t.Error("the manager does not answer")
+		}
+	}
 }
 
 // storm opens silent connections and sends garbage, and registers a worker in the middle of it.

@@ -8,12 +8,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // network is a switch with hosts on it.
@@ -30,6 +26,7 @@ type host struct {
 	ns   string
 	addr string
 	port string // of the switch
+	wire *wire  // a bad cable, nil for the good one
 }
 
 func ip(t *testing.T, args ...string) {
@@ -95,24 +92,21 @@ func (h *host) find(other *host) {
 	ip(h.net.t, "-n", h.ns, "route", "del", "blackhole", other.addr+"/32")
 }
 
-// dial connects from the host. A socket stays in the namespace it was made in.
+// move gives the host another address, and takes the old one away.
+func (h *host) move(addr string) {
+	h.net.t.Helper()
+	ip(h.net.t, "-n", h.ns, "addr", "del", h.addr+"/24", "dev", "eth0") // the others of its network go with it
+	ip(h.net.t, "-n", h.ns, "addr", "add", addr+"/24", "dev", "eth0")
+	h.addr = addr
+}
+
+// dial connects from the host.
 func (h *host) dial(ctx context.Context, address string) (conn net.Conn, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, in whatever namespace it is
-		var ns *os.File
-		if ns, err = os.Open(filepath.Join("/run/netns", h.ns)); err != nil {
-			return
-		}
-		defer ns.Close()
-		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			return
-		}
+	err = inside(h.ns, func() error {
 		// An address needs no resolver, which would run elsewhere.
 		var d net.Dialer
 		conn, err = d.DialContext(ctx, "tcp", address)
-	}()
-	<-done
+		return err
+	})
 	return conn, err
 }

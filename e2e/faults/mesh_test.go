@@ -7,18 +7,22 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/ernic-dev/ernic/fabric/identity"
 	"github.com/ernic-dev/ernic/fabric/pki"
+	"github.com/ernic-dev/ernic/manager/history"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 	"github.com/ernic-dev/ernic/proto/gid"
 )
@@ -28,6 +32,7 @@ const (
 	managerPort    = "6320"
 	gossipPort     = "6321"
 	fabricPort     = "7000"
+	statusAddress  = "127.0.0.1:6322"
 )
 
 // mesh is a manager and workers, each on its host.
@@ -51,6 +56,7 @@ type worker struct {
 	socket string
 	addr   gid.GID // that the worker claims by configuration
 	guest  *end
+	roams  bool // listens on all addresses of its host, and finds out by itself which one to tell
 }
 
 func newMesh(t *testing.T, workers int) *mesh {
@@ -65,11 +71,11 @@ func newMesh(t *testing.T, workers int) *mesh {
 	}
 	m.head = m.net.host("m", "10.97.0.1")
 	m.startManager()
-	m.admin = m.operator()
+	m.admin = ernicv1.NewManagerServiceClient(m.call(m.head, net.JoinHostPort(m.head.addr, managerPort), identity.Manager))
 	for i := 1; i <= workers; i++ {
 		w := &worker{
 			mesh: m, n: i, host: m.net.host(fmt.Sprint("w", i), fmt.Sprint("10.97.0.", 10+i)),
-			socket: filepath.Join(m.dir, fmt.Sprintf("w%d.sock", i)),
+			socket: filepath.Join(m.dir, fmt.Sprintf("w%d.sock", i)), roams: i == workers,
 		}
 		if w.addr, err = gid.Parse(fmt.Sprint("10.98.0.", i)); err != nil {
 			t.Fatal(err)
@@ -98,8 +104,8 @@ func (m *mesh) startManager() {
 		"--gossip-key", m.key(), "--state-dir", filepath.Join(m.dir, "state"), "--health-interval", healthInterval.String())...)
 }
 
-// operator returns a client with an operator's certificate.
-func (m *mesh) operator() ernicv1.ManagerServiceClient {
+// call connects to a process on a host with an operator's certificate.
+func (m *mesh) call(h *host, address string, role identity.Role) *grpc.ClientConn {
 	m.t.Helper()
 	flags := m.certificate(identity.Operator, "tester")
 	pair, err := tls.LoadX509KeyPair(flags[1], flags[3])
@@ -115,25 +121,68 @@ func (m *mesh) operator() ernicv1.ManagerServiceClient {
 	creds := credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
-			return identity.CheckServer(s.PeerCertificates, roots, identity.Manager)
+			return identity.CheckServer(s.PeerCertificates, roots, role)
 		},
 	})
-	conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(m.head.addr, managerPort), grpc.WithTransportCredentials(creds), grpc.WithNoProxy(),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return m.head.dial(ctx, address) }),
-		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second}))
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds), grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return h.dial(ctx, address) }),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			MinConnectTimeout: time.Second, Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, MaxDelay: time.Second},
+		}))
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() { conn.Close() })
-	return ernicv1.NewManagerServiceClient(conn)
+	return conn
+}
+
+// record holds what the manager and all workers see of the mesh against a model until stop is called. The workers are
+// asked from their own hosts, whatever becomes of the cables.
+func (m *mesh) record() (stop func()) {
+	r := history.Record(m.admin)
+	var tasks sync.WaitGroup
+	ctx, cancel := context.WithCancel(m.t.Context())
+	for _, w := range m.workers {
+		client := ernicv1.NewWorkerServiceClient(m.call(w.host, statusAddress, identity.Worker))
+		tasks.Go(func() {
+			for ctx.Err() == nil {
+				// A worker that is stopped does not answer, and one that is killed has nothing to say.
+				one, done := context.WithTimeout(ctx, time.Second)
+				_ = r.Worker(one, w.host.name, client)
+				done()
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
+	}
+	return func() {
+		m.t.Helper()
+		cancel()
+		tasks.Wait()
+		if err := r.Stop(); err != nil {
+			m.t.Errorf("the recorded history breaks promises: %v", err)
+		}
+		views, revisions, lists := r.Seen()
+		m.t.Logf("history: %d views of %d revisions and %d lists of claims are as promised", views, revisions, lists)
+		if revisions < 8 || views < 100 || lists < 3 {
+			m.t.Error("too little was recorded to prove anything")
+		}
+	}
 }
 
 func (w *worker) start() {
+	host := w.host.addr
+	if w.roams {
+		host = "0.0.0.0"
+	}
 	w.process = w.host.start("ernic-worker", append(w.mesh.certificate(identity.Worker, w.host.name),
 		"--manager", net.JoinHostPort(w.mesh.head.addr, managerPort), "--name", w.host.name, "--socket", w.socket,
-		"--listen", net.JoinHostPort(w.host.addr, fabricPort), "--gossip-listen", net.JoinHostPort(w.host.addr, gossipPort),
-		"--gossip-key", w.mesh.key(), "--mac", fmt.Sprintf("02:fa:17:00:00:%02x", w.n), "--gid", w.addr.String(), "--metrics-listen", "off")...)
+		"--listen", net.JoinHostPort(host, fabricPort), "--gossip-listen", net.JoinHostPort(host, gossipPort),
+		"--gossip-key", w.mesh.key(), "--mac", fmt.Sprintf("02:fa:17:00:00:%02x", w.n), "--gid", w.addr.String(), "--metrics-listen", "off", "--status", statusAddress,
+		"--stats-file", w.statsFile(), "--stats-interval-ms", "100")...)
+	w.stats = w.statsFile()
 }
+
+func (w *worker) statsFile() string { return w.socket + ".stats" }
 
 // nodes returns what the manager says of the nodes, by id; nil if it does not answer.
 func (m *mesh) nodes() map[uint32]*ernicv1.Node {
@@ -199,34 +248,68 @@ func (m *mesh) whole(ids ...uint32) bool {
 	return true
 }
 
-// descriptors returns how many descriptors each process has open.
-func (m *mesh) descriptors() map[*process]int {
-	open := map[*process]int{m.manager: m.manager.descriptors()}
+// holdings is what a process holds open: descriptors, and goroutines if it tells.
+type holdings struct{ descriptors, goroutines int }
+
+func (m *mesh) processes() []*process {
+	all := []*process{m.manager}
 	for _, w := range m.workers {
-		open[w.process] = w.descriptors()
+		all = append(all, w.process)
 	}
-	return open
+	return all
 }
 
-// noneLeaked waits until no process has more descriptors open than before. Processes that were not there before may have as
-// many as any other of their kind had.
-func (m *mesh) noneLeaked(before map[*process]int) {
+// settled returns what all processes hold when that no longer changes.
+func (m *mesh) settled() map[*process]holdings {
 	m.t.Helper()
-	most := 0
-	for p, n := range before {
-		if p != m.manager {
-			most = max(most, n)
+	var last map[*process]holdings
+	eventually(m.t, "a standstill of descriptors and goroutines", func() bool {
+		now := make(map[*process]holdings)
+		for _, p := range m.processes() {
+			now[p] = p.holdings()
+		}
+		same := maps.Equal(now, last)
+		last = now
+		time.Sleep(100 * time.Millisecond)
+		return same
+	})
+	return last
+}
+
+// noneLeaked waits until no process holds more than before. A process that was not there before may hold as much as any
+// other of its kind did. The goroutine that looks after a peer stays with a node for as long as that is known, dead or
+// alive.
+func (m *mesh) noneLeaked(before map[*process]holdings, newNodes int) {
+	m.t.Helper()
+	var most holdings
+	for p, h := range before {
+		if p.stats != "" {
+			most.descriptors, most.goroutines = max(most.descriptors, h.descriptors), max(most.goroutines, h.goroutines)
 		}
 	}
-	for p, n := range m.descriptors() {
+	for _, p := range m.processes() {
 		limit, known := before[p]
-		if !known {
+		switch {
+		case !known && p.stats != "":
 			limit = most
+		case !known: // another manager
+			for old, h := range before {
+				if old.stats == "" {
+					limit = h
+				}
+			}
 		}
-		now := n
-		eventually(m.t, fmt.Sprintf("the close of descriptors of %s (%d, at most %d)", p.name, n, limit), func() bool {
-			now = p.descriptors()
-			return now <= limit
-		})
+		limit.goroutines += newNodes
+		var now holdings
+		ok := func() bool {
+			now = p.holdings()
+			return now.descriptors <= limit.descriptors && now.goroutines <= limit.goroutines
+		}
+		for begin := time.Now(); !ok(); time.Sleep(50 * time.Millisecond) {
+			// A connection whose other end went without a word is found dead by its pings.
+			if time.Since(begin) > patience {
+				m.t.Fatalf("%s holds %+v, before the fault %+v", p.name, now, limit)
+			}
+		}
 	}
 }

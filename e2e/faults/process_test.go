@@ -10,10 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // bin is the directory with the programs.
@@ -66,11 +70,12 @@ func (l *log) String() string {
 
 // process is a program on a host.
 type process struct {
-	t    *testing.T
-	name string
-	cmd  *exec.Cmd
-	log  log
-	done chan struct{}
+	t     *testing.T
+	name  string
+	cmd   *exec.Cmd
+	log   log
+	done  chan struct{}
+	stats string // file with what it counts, "" if it keeps none
 }
 
 func (h *host) start(program string, args ...string) *process {
@@ -119,14 +124,81 @@ func (p *process) running() bool {
 	}
 }
 
-// descriptors counts the open descriptors.
-func (p *process) descriptors() int {
+// goroutinesField finds their number in a stats file.
+var goroutinesField = regexp.MustCompile(`(?m)^\s*goroutines\s*:\s*(\d+)`)
+
+// holdings returns what the process holds now.
+func (p *process) holdings() (h holdings) {
+	p.t.Helper()
+	begin := time.Now()
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	h.descriptors = len(list)
+	if p.stats == "" {
+		return h
+	}
+	eventually(p.t, "the stats file of "+p.name, func() bool {
+		info, err := os.Stat(p.stats)
+		if err != nil || info.ModTime().Before(begin) {
+			return false
+		}
+		text, err := os.ReadFile(p.stats)
+		found := goroutinesField.FindSubmatch(text)
+		if err != nil || found == nil {
+			p.t.Fatalf("stats file of %s: %v\n%s", p.name, err, text)
+		}
+		h.goroutines, err = strconv.Atoi(string(found[1]))
+		must(p.t, err)
+		return true
+	})
+	return h
+}
+
+// limit lets the process open no descriptor above those it has, and returns how many it still can, below, and what undoes
+// the limit.
+func (p *process) limit() (room int, lift func()) {
+	p.t.Helper()
+	set := func(to unix.Rlimit) (was unix.Rlimit) {
+		p.t.Helper()
+		if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, &to, &was); err != nil {
+			p.t.Fatal(err)
+		}
+		return was
+	}
+	var now unix.Rlimit
+	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &now); err != nil {
+		p.t.Fatal(err)
+	}
+	most := p.highest() + 1
+	was := set(unix.Rlimit{Cur: uint64(most), Max: now.Max})
+	return most - p.holdings().descriptors, func() { set(was) }
+}
+
+// exhausted reports whether the process can open nothing more.
+func (p *process) exhausted() bool {
+	p.t.Helper()
+	var now unix.Rlimit
+	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &now); err != nil {
+		p.t.Fatal(err)
+	}
+	return uint64(p.holdings().descriptors) >= now.Cur
+}
+
+// highest is the highest descriptor that is open: the limit is on numbers.
+func (p *process) highest() (most int) {
 	p.t.Helper()
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return len(list)
+	for _, e := range list {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			most = max(most, n)
+		}
+	}
+	return most
 }
 
 // eventually waits until ok, and returns how long that took.

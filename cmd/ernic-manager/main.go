@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -24,6 +25,9 @@ import (
 
 func main() { cli.Main(command()) }
 
+// backupPeriod is the time between two copies of a state that changes.
+const backupPeriod = 10 * time.Minute
+
 // noState as the state directory keeps the state in memory.
 const noState = "none"
 
@@ -35,7 +39,7 @@ type flags struct {
 	shared shared
 
 	listen, name, stateDir         string
-	insecure, reflection           bool
+	insecure, reflection, repair   bool
 	interval, claimTTL, quarantine time.Duration
 	maxClaims                      int
 }
@@ -58,6 +62,9 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 			if err := f.shared.check(c, f.listen, f.insecure); err != nil {
 				return err
 			}
+			if f.repair {
+				return repair(c, &f)
+			}
 			return run(c.Context(), &f)
 		},
 	}
@@ -66,6 +73,7 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.BoolVar(&f.insecure, "insecure", false, "allow plain connections from other hosts")
 	fs.StringVar(&f.name, "name", "", "`name` of the manager in listings (default: the host's name)")
 	fs.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "`directory` that keeps the state over restarts, or "+noState)
+	fs.BoolVar(&f.repair, "repair", false, "save what can be read of a damaged state in --state-dir, and of its copy, and end")
 	fs.DurationVar(&f.interval, "health-interval", 5*time.Second, "`time` between two heartbeats; after three without one a node is dead")
 	fs.DurationVar(&f.claimTTL, "claim-ttl", 24*time.Hour, "`time` for which a dead node keeps its id and its claims")
 	fs.DurationVar(&f.quarantine, "quarantine", 10*time.Minute, "`time` for which the id of an evicted node is not given out")
@@ -171,6 +179,11 @@ func runAlone(ctx context.Context, f *flags, cfg *manager.Config, w *witness, l 
 		}
 		defer closeInto(&err, s.Close)
 		cfg.Store = s
+		copying, stop := context.WithCancel(context.Background())
+		var ended sync.WaitGroup
+		ended.Go(func() { s.KeepBackup(copying, backupPeriod, cfg.Log) })
+		defer ended.Wait()
+		defer stop()
 	}
 	m, err := manager.New(*cfg)
 	if err != nil {

@@ -351,6 +351,19 @@ func TestWrongFlagsAreOneClearSentence(t *testing.T) {
 		{[]string{"--log-level", "loud"}, 2, `--log-level "loud"`},
 		{[]string{"--listen", "127.0.0.1:0", "--state-dir", dir}, 1, "in use by another manager"},
 		{[]string{"--listen", "127.0.0.1:0", "--state-dir", damaged}, 1, "is damaged"},
+		{[]string{"--listen", "127.0.0.1:0", "--state-dir", damaged}, 1, "with --repair"},
+		{[]string{"--repair", "--state-dir", damaged}, 1, "neither it nor its copy"},
+		{[]string{"--repair", "--state-dir", "/nonexistent/state"}, 1, "/nonexistent/state"},
+		{[]string{"--repair", "--store", "etcd://127.0.0.1:1"}, 2, "--repair"},
+		{[]string{"--store", "nonsense"}, 2, `--store: "nonsense"`},
+		{[]string{"--store", "etcd://127.0.0.1:1", "--state-dir", dir}, 2, "two places"},
+		{[]string{"--store", "etcd://192.0.2.1:2379"}, 2, "in the clear"},
+		{[]string{"--store", "etcd://127.0.0.1:1", "--listen", "0.0.0.0:6320", "--insecure"}, 2, "--advertise"},
+		{[]string{"--store", "etcd://127.0.0.1:1", "--advertise", "nonsense"}, 2, "--advertise"},
+		{[]string{"--store", "etcd://127.0.0.1:1", "--store-ca", "ca.crt"}, 2, "etcds://"},
+		{[]string{"--store", "etcds://127.0.0.1:1", "--store-cert", "a.crt"}, 2, "--store-key"},
+		{[]string{"--store", "etcds://127.0.0.1:1", "--store-ca", "/nonexistent/ca.crt"}, 1, "/nonexistent/ca.crt"},
+		{[]string{"--advertise", "127.0.0.1:1"}, 2, "belongs to --store"},
 		{[]string{"--tls-cert", "a.crt"}, 2, "--tls-key"},
 		{[]string{"--tls-cert", "/nonexistent/a.crt", "--tls-key", "/nonexistent/a.key", "--tls-ca", "/nonexistent/ca.crt"}, 1, "/nonexistent/a.crt"},
 	} {
@@ -364,4 +377,53 @@ func TestWrongFlagsAreOneClearSentence(t *testing.T) {
 		t.Errorf("status %d, %s", status, errs)
 	}
 	p.end(syscall.SIGTERM)
+}
+
+// TestI4_ADamagedStateIsRepairedFromItsCopy damages the file of a manager that was killed, and lets workers find the one
+// that is started on what was saved.
+func TestI4_ADamagedStateIsRepairedFromItsCopy(t *testing.T) {
+	dir, at := t.TempDir(), ownAddress()
+	args := []string{"--listen", at, "--state-dir", dir, "--health-interval", "2s"}
+	p := start(t, args...)
+	w := worker(t, at, "claimer")
+	other := worker(t, at, "other")
+	eventually(t, "the registrations", func() bool { return registered(w) && registered(other) })
+	id, _ := w.NodeID()
+	for i := range 50 {
+		if err := w.Claim(address(i), ernicv1.ClaimSource_CLAIM_SOURCE_IP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the claims", func() bool { return acknowledged(w) == 50 })
+	p.end(syscall.SIGTERM)
+	// The copy is made with the start, when all of that is there.
+	p = start(t, args...)
+	eventually(t, "the copy", func() bool { _, err := os.Stat(filepath.Join(dir, "manager.db.backup")); return err == nil })
+	p.end(syscall.SIGKILL)
+	path := filepath.Join(dir, "manager.db")
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range raw {
+		raw[i] ^= 0x55
+	}
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, errs := run2(t, args...); status != 1 || !strings.Contains(errs, "is damaged") || !strings.Contains(errs, "--repair") {
+		t.Errorf("status %d, %s", status, errs)
+	}
+	if status, out := run2(t, "--repair", "--state-dir", dir); status != 0 || !strings.Contains(out, "repaired: 2 nodes and 50 claims, 52 of them from its copy") {
+		t.Errorf("status %d, %s", status, out)
+	}
+	if status, out := run2(t, "--repair", "--state-dir", dir); status != 0 || !strings.Contains(out, "is sound") {
+		t.Errorf("status %d, %s", status, out)
+	}
+	start(t, args...)
+	eventually(t, "the workers", func() bool { return registered(w) && acknowledged(w) == 50 && registered(other) })
+	if got, _ := w.NodeID(); got != id {
+		t.Errorf("node %d is node %d", id, got)
+	}
+	eventually(t, "the routes", func() bool { got, ok := other.Resolve(address(49)); return ok && got == id })
 }

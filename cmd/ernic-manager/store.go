@@ -17,6 +17,7 @@ import (
 	"github.com/ernic-dev/ernic/cmd/internal/cli"
 	"github.com/ernic-dev/ernic/manager"
 	"github.com/ernic-dev/ernic/manager/etcd"
+	"github.com/ernic-dev/ernic/manager/store"
 )
 
 // shared holds the flags of a state that several managers share.
@@ -139,3 +140,24 @@ func gossipAddress(cfg *manager.Config) string {
 
 // closeInto closes something when a function returns, and adds to its error.
 func closeInto(err *error, closer func() error) { *err = errors.Join(*err, closer()) }
+
+// repair saves what it can of a damaged state.
+func repair(c *cobra.Command, f *flags) error {
+	if f.shared.enabled() || f.stateDir == noState {
+		return cli.Usagef("--repair: there is no state in a file: etcd is restored from a snapshot of its own")
+	}
+	r, err := store.Repair(f.stateDir, manager.NewHistory())
+	if err != nil {
+		return err
+	}
+	if r.Sound {
+		c.Printf("the state in %s is sound: %d nodes, %d claims\n", f.stateDir, r.Nodes, r.Claims)
+		return nil
+	}
+	for _, finding := range r.Findings {
+		c.Printf("found: %s\n", finding)
+	}
+	c.Printf("the state in %s is repaired: %d nodes and %d claims, %d of them from its copy; the damaged file is %s\n",
+		f.stateDir, r.Nodes, r.Claims, r.FromBackup, r.Kept)
+	return nil
+}

@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -47,8 +48,9 @@ var (
 
 // Store is an open file. Its methods must not run concurrently.
 type Store struct {
-	path string
-	db   *bbolt.DB
+	path    string
+	db      *bbolt.DB
+	commits atomic.Uint64
 }
 
 // DamagedError reports a file that cannot be read as what it should be. The file is left as it is.
@@ -58,8 +60,8 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("the state in %s is damaged: %v; nothing was changed: restore the file from a copy, or move it away "+
-		"to start with an empty mesh (workers that are running keep their ids and addresses)", e.Path, e.Err)
+	return fmt.Sprintf("the state in %s is damaged: %v; nothing was changed: start the manager with --repair to save what can be read of it and "+
+		"of its copy, or move it away to start with an empty mesh (workers that are running keep their ids and addresses)", e.Path, e.Err)
 }
 
 func (e *DamagedError) Unwrap() error { return e.Err }
@@ -229,6 +231,7 @@ func (s *Store) Commit(ch core.Changes) error {
 	if err != nil {
 		return fmt.Errorf("state file %s: %w", s.path, err)
 	}
+	s.commits.Add(1)
 	return nil
 }
 

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.etcd.io/bbolt"
 
 	"github.com/ernic-dev/ernic/manager/core"
@@ -202,4 +204,141 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%x %q gives %+v", key, value, c)
 		}
 	})
+}
+
+// TestRepairSavesWhatCanBeRead damages a file page by page, with a copy beside it and without.
+func TestRepairSavesWhatCanBeRead(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	ch := sample()
+	// Enough claims for pages of their own.
+	for i := range 2000 {
+		ch.Claims = append(ch.Claims, core.ClaimRecord{
+			Node: core.NodeID(1 + i%2), GID: core.GID{0: 0xfd, 14: byte(i >> 8), 15: byte(i)}, Source: core.SourceIP, Made: when,
+			State: core.Active, Since: when,
+		})
+	}
+	if err := s.Commit(ch); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Backup(); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	good, err := os.ReadFile(filepath.Join(dir, FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	backup, err := os.ReadFile(filepath.Join(dir, BackupName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := os.Getpagesize()
+	damaged, hopeless, partly := 0, 0, 0
+	for i := 0; i+page <= len(good); i += page * 17 {
+		for _, withCopy := range []bool{true, false} {
+			bad := append([]byte(nil), good...)
+			for j := range page {
+				bad[i+j] = 0xee
+			}
+			dir := t.TempDir()
+			path := filepath.Join(dir, FileName)
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if withCopy {
+				if err := os.WriteFile(filepath.Join(dir, BackupName), backup, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := Repair(dir, core.History{8})
+			if err != nil {
+				if withCopy {
+					t.Errorf("page %d, with a copy: %v", i/page, err)
+				}
+				if after, _ := os.ReadFile(path); !reflect.DeepEqual(after, bad) {
+					t.Errorf("page %d: the file was changed", i/page)
+				}
+				hopeless++
+				continue
+			}
+			if r.Sound {
+				continue // a page that nothing stands in
+			}
+			damaged++
+			if kept, err := os.ReadFile(r.Kept); err != nil || !reflect.DeepEqual(kept, bad) {
+				t.Errorf("page %d: the damaged file was not kept: %v", i/page, err)
+			}
+			state, err := reopen(dir)
+			switch {
+			case err != nil:
+				t.Errorf("page %d: after the repair: %v", i/page, err)
+			case state.History != (core.History{8}) || len(state.Nodes) != r.Nodes || len(state.Claims) != r.Claims:
+				t.Errorf("page %d: %+v, and %d nodes, %d claims of %s", i/page, r, len(state.Nodes), len(state.Claims), state.History)
+			case withCopy && (len(state.Nodes) != len(ch.Nodes) || len(state.Claims) != len(ch.Claims)):
+				t.Errorf("page %d: %d nodes and %d claims are left in spite of the copy", i/page, len(state.Nodes), len(state.Claims))
+			}
+			if !withCopy && r.Claims > 0 && r.Claims < len(ch.Claims) {
+				partly++
+			}
+		}
+	}
+	t.Logf("%d files repaired, %d of them in part, %d beyond repair", damaged, partly, hopeless)
+	if damaged < 4 || partly == 0 {
+		t.Errorf("%d damages, %d repairs in part", damaged, partly)
+	}
+}
+
+func TestRepairLeavesASoundFileAlone(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	if err := s.Commit(sample()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Repair(dir, core.History{8}); err == nil || !strings.Contains(err.Error(), "in use by another manager") {
+		t.Errorf("a file in use: %v", err)
+	}
+	s.Close()
+	before, _ := os.ReadFile(filepath.Join(dir, FileName))
+	r, err := Repair(dir, core.History{8})
+	if err != nil || !r.Sound || r.Nodes != 3 || r.Claims != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if after, _ := os.ReadFile(filepath.Join(dir, FileName)); !reflect.DeepEqual(before, after) {
+		t.Error("it was changed")
+	}
+	if _, err := Repair(t.TempDir(), core.History{8}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+func TestACopyIsKeptWhileTheStateChanges(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.KeepBackup(ctx, time.Millisecond, zerolog.Nop())
+	}()
+	if err := s.Commit(sample()); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		other := t.TempDir()
+		raw, err := os.ReadFile(filepath.Join(dir, BackupName))
+		if err == nil {
+			if err := os.WriteFile(filepath.Join(other, FileName), raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if state, err := reopen(other); err == nil && state.Revision == 42 && len(state.Nodes) == 3 {
+				break
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no copy of the state: %v", err)
+		}
+	}
+	cancel()
+	<-done
 }

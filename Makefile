@@ -41,6 +41,7 @@ test: lint generate-check unit faults guest ## all checks and tests
 unit: ## unit and in-process tests with the race detector; fuzz seeds run too
 	go vet ./...
 	CGO_ENABLED=1 go test -race -timeout 20m $(UNIT_PKGS)
+	go test ./device/ionic/rdma/... # what the detector makes slow or upsets: more seeds, allocations
 
 .PHONY: faults
 faults: build ## faults of machines, cables and managers, with processes on hosts of their own (network namespaces)

@@ -129,7 +129,10 @@ func (a *adminQueue) read(i int, index uint32) error {
 	return a.lif.mem.ReadAt(a.frame[i*abi.AdminStride:(i+1)*abi.AdminStride], a.base+uint64(index)*abi.AdminStride)
 }
 
-// handlers are the commands and the least length of their bodies.
+// handlers are the commands and the least length of their bodies. QUERY_AH is
+// not among them: its body (struct ionic_admin_query_ah) says where the answer
+// goes and not which handle is meant. No driver sends it; ibv_query_ah is
+// answered from the kernel's own copy.
 var handlers = [abi.NumAdminOps]struct {
 	body int
 	run  func(l *lif, b []byte) error

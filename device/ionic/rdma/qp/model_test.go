@@ -17,7 +17,7 @@ import (
 
 var (
 	modelSeed  = flag.Uint64("model.seed", 0, "run the model test with this seed only")
-	modelSeeds = flag.Int("model.seeds", 16, "number of seeds of the model test")
+	modelSeeds = flag.Int("model.seeds", defaultSeeds, "number of seeds of the model test")
 )
 
 const (

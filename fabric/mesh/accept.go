@@ -63,6 +63,8 @@ type inbound struct {
 	link *Link
 	raw  net.Conn
 	pool *slabPool
+	// plain is what gRPC sees of raw, nil with encryption.
+	plain *plainConn
 
 	conn    *conn       // the lane's, set by the handler
 	greeted atomic.Bool // the hello came, good or bad
@@ -75,12 +77,19 @@ type inbound struct {
 func (in *inbound) serve() {
 	l := in.link
 	defer in.settled()
+	conn, buffers, err := l.wrap(in.raw, in.pool, false)
+	if err != nil {
+		in.refuse(0, err)
+		_ = in.raw.Close()
+		return
+	}
+	in.plain, _ = conn.(*plainConn)
 	server := grpc.NewServer(
 		grpc.Creds(l.opts.ServerCredentials),
 		grpc.ConnectionTimeout(l.opts.Timing.Hello),
 		grpc.MaxConcurrentStreams(1),
-		grpc.ReadBufferSize(readBuffer),
-		grpc.WriteBufferSize(writeBuffer),
+		grpc.ReadBufferSize(buffers.read),
+		grpc.WriteBufferSize(buffers.write),
 		grpc.StaticStreamWindowSize(int32(l.opts.Window)),
 		grpc.StaticConnWindowSize(int32(l.opts.Window)),
 		grpc.MaxHeaderListSize(maxHeaderList),
@@ -103,7 +112,7 @@ func (in *inbound) serve() {
 	defer stop()
 
 	// Serve returns when the listener does, at the end of the connection.
-	_ = server.Serve(&oneListener{in: in, conn: in.raw})
+	_ = server.Serve(&oneListener{in: in, conn: conn})
 	hurry := time.AfterFunc(goodbye, func() { _ = in.raw.Close() })
 	defer hurry.Stop()
 	server.GracefulStop()
@@ -207,7 +216,7 @@ func (in *inbound) serveHello(stream grpc.ServerStream, h *wire.Hello) error {
 	if err := stream.SendMsg(rawBytes(own.Append(nil))); err != nil {
 		return refusal{codes.Unavailable, fmt.Errorf("answering the hello: %w", text(err))}
 	}
-	c := newConn(ln, stream, in.pool, version, h.Instance, in.sever)
+	c := newConn(ln, stream, in.pool, in.plain, version, h.Instance, in.sever)
 	in.conn = c
 	if err := p.attach(c); err != nil {
 		return refusal{codes.Unavailable, err}

@@ -32,6 +32,7 @@ const (
 // outbound is a connection that this node dialed, after the hellos.
 type outbound struct {
 	raw    net.Conn
+	plain  *plainConn // nil with encryption
 	cc     *grpc.ClientConn
 	cancel context.CancelFunc
 	stream grpc.ClientStream
@@ -59,7 +60,7 @@ func (l *Link) dialLane(ctx context.Context, ln *lane, node directory.Node) erro
 	if err != nil {
 		return fmt.Errorf("node %d at %s, lane %d: %w", node.ID, node.Address, ln.index, err)
 	}
-	c := newConn(ln, o.stream, o.pool, version, o.peer.Instance, o.sever)
+	c := newConn(ln, o.stream, o.pool, o.plain, version, o.peer.Instance, o.sever)
 	if err := p.attach(c); err != nil {
 		o.close()
 		return err
@@ -105,16 +106,22 @@ func (l *Link) dial(ctx context.Context, p *peer, node directory.Node, own wire.
 		return nil, 0, err
 	}
 	o := &outbound{raw: raw, pool: newSlabPool()}
+	conn, buffers, err := l.wrap(raw, o.pool, true)
+	if err != nil {
+		_ = raw.Close()
+		return nil, 0, err
+	}
+	o.plain, _ = conn.(*plainConn)
 	o.cc, err = grpc.NewClient("passthrough:///"+node.Address,
 		grpc.WithTransportCredentials(l.opts.ClientCredentials),
-		grpc.WithContextDialer(once(raw)),
+		grpc.WithContextDialer(once(conn)),
 		grpc.WithNoProxy(),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableHealthCheck(),
 		grpc.WithIdleTimeout(0),
-		grpc.WithReadBufferSize(readBuffer),
-		grpc.WithWriteBufferSize(writeBuffer),
+		grpc.WithReadBufferSize(buffers.read),
+		grpc.WithWriteBufferSize(buffers.write),
 		grpc.WithStaticStreamWindowSize(int32(l.opts.Window)),
 		grpc.WithStaticConnWindowSize(int32(l.opts.Window)),
 		grpc.WithMaxHeaderListSize(maxHeaderList),

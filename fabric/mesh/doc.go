@@ -37,6 +37,16 @@
 // The reader decodes and calls the Receiver; it never writes. Answers that the
 // protocol needs (pong) are left in the lane for its writer.
 //
+// # Copies
+//
+// gRPC copies what it writes into a buffer, and what it reads out of another
+// one. Without encryption both are off, and a plainConn does their work: it
+// collects the pieces of a message and writes them with one system call, from
+// where they are (gather), and reads the rest of a message with one system
+// call, to where gRPC will want it (scatter). An Owner is then released when
+// its bytes are in the socket, not when gRPC is done with them. TLS copies
+// anyway; its connections keep gRPC's buffers.
+//
 // # Failure
 //
 // A lane that has heard nothing for Timing.DeadAfter although it pinged is

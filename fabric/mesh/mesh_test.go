@@ -38,8 +38,10 @@ type ledger struct{ given, released atomic.Int64 }
 
 type entry struct {
 	book *ledger
-	done atomic.Bool
-	t    testing.TB
+	// payload is spoiled when the link says that it does not need it any more.
+	payload []byte
+	done    atomic.Bool
+	t       testing.TB
 }
 
 func (l *ledger) owner(t testing.TB) *entry {
@@ -51,6 +53,7 @@ func (e *entry) Release() {
 	if e.done.Swap(true) {
 		e.t.Error("an owner was released twice")
 	}
+	clear(e.payload)
 	e.book.released.Add(1)
 }
 

@@ -18,6 +18,10 @@ import (
 	"github.com/ernic-dev/ernic/fabric/wire"
 )
 
+// minWindow is the smallest window. The largest message fits, and so does what
+// a sender keeps back (maxHeld), with a quarter to spare.
+const minWindow = 448 << 10
+
 // Options of a mesh link.
 type Options struct {
 	// Self is the own node id, Instance and Incarnation identify the process.
@@ -52,7 +56,7 @@ type Options struct {
 	// Window is what a peer may have on its way to this node on one lane, in
 	// bytes. It bounds memory and, over long distances, bandwidth (window over
 	// round trip time). Larger ones fall out of the processor's cache. Default
-	// 768 KiB.
+	// 768 KiB, at least 448 KiB.
 	Window int
 	// Timing holds the timeouts; zero fields get their defaults.
 	Timing Timing
@@ -130,8 +134,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Window == 0 {
 		o.Window = 768 << 10
 	}
-	if o.Window < wire.MaxMessage || o.Window > 1<<30 {
-		return o, fmt.Errorf("mesh: window of %d bytes, need %d to %d", o.Window, wire.MaxMessage, 1<<30)
+	if o.Window < minWindow || o.Window > 1<<30 {
+		return o, fmt.Errorf("mesh: window of %d bytes, need %d to %d", o.Window, minWindow, 1<<30)
 	}
 	var err error
 	if o.Limits, err = o.Limits.WithDefaults(); err != nil {

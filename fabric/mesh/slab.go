@@ -119,6 +119,17 @@ func (p *slabPool) Put(h *[]byte) {
 	p.forget(s)
 }
 
+// behind is the memory that the next buffers are likely to come from.
+func (p *slabPool) behind() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.current
+	if s == nil || s.refs == 0 {
+		return nil
+	}
+	return s.mem[s.off:]
+}
+
 func (p *slabPool) forget(s *slab) {
 	for i := range s.handles {
 		delete(p.owner, &s.handles[i])

@@ -84,6 +84,7 @@ func pour(t testing.TB, l *Link, c *checker, book *ledger, dst, flow uint32, fra
 		}
 		f := numbered(dst, flow, uint64(n), payload)
 		e := book.owner(t)
+		e.payload = payload
 		f.Owner = e
 		for {
 			room := c.nextRoom()
@@ -107,8 +108,23 @@ func pour(t testing.TB, l *Link, c *checker, book *ledger, dst, flow uint32, fra
 }
 
 // Both sides send at full speed to slow receivers over several lanes: every
-// flow arrives whole and in order, nothing deadlocks, every owner is released.
+// flow arrives whole and in order although its memory is used again as soon as
+// it is released, nothing deadlocks, every owner is released.
 func TestTraffic_BothWaysAtFullSpeedKeepsOrder(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { bothWays(t, nil, nil) })
+	t.Run("tls", func(t *testing.T) {
+		ca := newAuthority(t)
+		secure := func(name string) func(*Options) {
+			return func(o *Options) {
+				o.Insecure = false
+				o.ServerCredentials, o.ClientCredentials = ca.issue(t, name)
+			}
+		}
+		bothWays(t, secure("node-1"), secure("node-2"))
+	})
+}
+
+func bothWays(t *testing.T, change1, change2 func(*Options)) {
 	b := newBed(t)
 	c1, c2 := newChecker(t), newChecker(t)
 	for _, c := range []*checker{c1, c2} {
@@ -119,11 +135,16 @@ func TestTraffic_BothWaysAtFullSpeedKeepsOrder(t *testing.T) {
 			}
 		}
 	}
-	small := func(o *Options) {
-		patient(o)
-		o.Limits = queue.Limits{Group: 600 << 10, Reliable: 1 << 20}
+	small := func(change func(*Options)) func(*Options) {
+		return func(o *Options) {
+			patient(o)
+			o.Limits = queue.Limits{Group: 600 << 10, Reliable: 1 << 20}
+			if change != nil {
+				change(o)
+			}
+		}
 	}
-	l1, l2 := b.node(1, c1, small), b.node(2, c2, small)
+	l1, l2 := b.node(1, c1, small(change1)), b.node(2, c2, small(change2))
 	connect(t, l1, l2)
 	var book ledger
 	var wg sync.WaitGroup

@@ -28,88 +28,62 @@ var zeros [2 * pooledAbove]byte
 // connection and goes back there when gRPC has freed all of its buffers.
 type txBatch struct {
 	conn   *conn
-	refs   atomic.Int32 // buffers gRPC has not freed, plus one while filled
+	refs   atomic.Int32 // buffers gRPC has not freed, one until sent, one until written
 	frames int
 	// controls is how many of the frames are not data.
 	controls int
 	bytes    int // transport bytes of data frames
 	area     int // bytes in the payload area
 
-	head     headPart
-	pad      padPart
-	parts    []part
+	// written is set when the connection has written the message, or gave up;
+	// guarded by lane.mu.
+	written  bool
+	released atomic.Bool // the owners of payloads are released
+
+	piece    piece
+	head     []byte
+	pad      []byte
+	payloads [][]byte
+	owners   []fabric.Releaser // of payloads
 	copied   []fabric.Releaser // owners of payloads that were copied
 	outgoing mem.BufferSlice
 }
 
-// part is a payload on its way out. gRPC calls Put when it has written it; on a
-// connection that breaks it may never do so.
-type part struct {
-	batch    *txBatch
-	payload  []byte
-	owner    fabric.Releaser
-	released atomic.Bool
-}
+// piece is a pool that takes a buffer of a batch back. On a connection that
+// breaks it may never be called.
+type piece struct{ batch *txBatch }
 
-// headPart is the head of a batch.
-type headPart struct {
-	batch *txBatch
-	bytes []byte
-}
+// Get is never called.
+func (*piece) Get(int) *[]byte { return new([]byte) }
 
-// padPart is the padding of a batch.
-type padPart struct {
-	batch *txBatch
-	bytes []byte
-}
-
-// Get is never called: these pools only take back.
-func (*part) Get(int) *[]byte     { return new([]byte) }
-func (*headPart) Get(int) *[]byte { return new([]byte) }
-func (*padPart) Get(int) *[]byte  { return new([]byte) }
-
-// Put releases the payload.
-func (p *part) Put(*[]byte) {
-	p.release()
-	p.batch.unref()
-}
-
-// release releases the owner the first time it is called.
-func (p *part) release() {
-	if p.released.Swap(true) {
-		return
-	}
-	owner := p.owner
-	p.owner = nil
-	if owner != nil {
-		owner.Release()
-	}
-}
-
-// Put ends the use of the head.
-func (p *headPart) Put(*[]byte) { p.batch.unref() }
-
-// Put ends the use of the padding.
-func (p *padPart) Put(*[]byte) { p.batch.unref() }
+// Put ends gRPC's use of a buffer.
+func (p *piece) Put(*[]byte) { p.batch.unref() }
 
 func newTxBatch(c *conn) *txBatch {
 	b := &txBatch{
 		conn:     c,
-		parts:    make([]part, 0, wire.MaxFrames),
+		head:     make([]byte, 0, headCap),
+		payloads: make([][]byte, 0, wire.MaxFrames),
+		owners:   make([]fabric.Releaser, 0, wire.MaxFrames),
 		copied:   make([]fabric.Releaser, 0, wire.MaxFrames),
 		outgoing: make(mem.BufferSlice, 0, wire.MaxFrames+2),
 	}
-	b.head = headPart{batch: b, bytes: make([]byte, 0, headCap)}
-	b.pad.batch = b
+	b.piece.batch = b
 	return b
 }
 
-// start empties the batch.
-func (b *txBatch) start() {
+// start empties the batch. tells says that the connection tells when it has
+// written the message.
+func (b *txBatch) start(tells bool) {
 	b.refs.Store(1)
+	b.written = !tells
+	if tells {
+		b.refs.Store(2)
+	}
+	b.released.Store(false)
 	b.frames, b.controls, b.bytes, b.area = 0, 0, 0, 0
-	b.head.bytes = wire.AppendPrologue(b.head.bytes[:0])
-	b.parts = b.parts[:0]
+	b.head = wire.AppendPrologue(b.head[:0])
+	b.payloads, b.owners = b.payloads[:0], b.owners[:0]
 	b.copied = b.copied[:0]
 	b.outgoing = b.outgoing[:0]
 }
@@ -117,7 +91,7 @@ func (b *txBatch) start() {
 // limit is the largest payload that the next frame may have, -1 if the batch
 // takes no further frame.
 func (b *txBatch) limit() int {
-	if b.frames == wire.MaxFrames || len(b.head.bytes)+headRoom > headCap {
+	if b.frames == wire.MaxFrames || len(b.head)+headRoom > headCap {
 		return -1
 	}
 	return max(wire.MaxPayloads-b.area, inlineBelow)
@@ -127,14 +101,11 @@ func (b *txBatch) limit() int {
 func (b *txBatch) add(f *wire.Frame, owner fabric.Releaser) {
 	n := len(f.Payload)
 	inline := n <= inlineBelow
-	b.head.bytes = wire.AppendFrame(b.head.bytes, f, inline)
+	b.head = wire.AppendFrame(b.head, f, inline)
 	b.frames++
 	b.bytes += len(f.Header) + n
 	if !inline {
-		b.parts = b.parts[:len(b.parts)+1]
-		p := &b.parts[len(b.parts)-1]
-		p.batch, p.payload, p.owner = b, f.Payload, owner
-		p.released.Store(false)
+		b.payloads, b.owners = append(b.payloads, f.Payload), append(b.owners, owner)
 		b.area += n
 	} else if owner != nil {
 		b.copied = append(b.copied, owner)
@@ -143,20 +114,19 @@ func (b *txBatch) add(f *wire.Frame, owner fabric.Releaser) {
 
 // finish makes the message of what was added.
 func (b *txBatch) finish(version uint8) {
-	head := b.head.bytes
+	head := b.head
 	wire.FinishPrologue(head, version, b.frames, b.area)
 	pad := padding(len(head) + b.area)
 
-	b.refs.Add(int32(1 + len(b.parts)))
-	b.outgoing = append(b.outgoing, mem.NewBuffer(&b.head.bytes, &b.head))
-	for i := range b.parts {
-		p := &b.parts[i]
-		b.outgoing = append(b.outgoing, mem.NewBuffer(&p.payload, p))
+	b.refs.Add(int32(1 + len(b.payloads)))
+	b.outgoing = append(b.outgoing, mem.NewBuffer(&b.head, &b.piece))
+	for i := range b.payloads {
+		b.outgoing = append(b.outgoing, mem.NewBuffer(&b.payloads[i], &b.piece))
 	}
 	if pad > 0 {
 		b.refs.Add(1)
-		b.pad.bytes = zeros[:pad]
-		b.outgoing = append(b.outgoing, mem.NewBuffer(&b.pad.bytes, &b.pad))
+		b.pad = zeros[:pad]
+		b.outgoing = append(b.outgoing, mem.NewBuffer(&b.pad, &b.piece))
 	}
 }
 
@@ -181,11 +151,17 @@ func (b *txBatch) releaseCopied() {
 	b.copied = b.copied[:0]
 }
 
-// abandon releases the owners that gRPC has not given back. The connection must
-// be broken.
-func (b *txBatch) abandon() {
-	for i := range b.parts {
-		b.parts[i].release()
+// release releases the owners of the payloads, the first time it is called:
+// when nobody looks at the batch any more, or at the end of the connection.
+func (b *txBatch) release() {
+	if b.released.Swap(true) {
+		return
+	}
+	for i, o := range b.owners {
+		b.owners[i] = nil
+		if o != nil {
+			o.Release()
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func measureAllocations(ctx context.Context) (_ []allocs, err error) {
 			return nil, err
 		}
 	}
-	p, err := newPair(s.ends, bandwidthMemory, false)
+	p, err := newPair(s, bandwidthMemory, false)
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +72,8 @@ func measureAllocations(ctx context.Context) (_ []allocs, err error) {
 	}
 	write := func(d time.Duration) (int, error) {
 		const size = 64 << 10
-		rate, err := p.write(ctx, size, d)
-		return int(rate * d.Seconds() / size), err
+		rate, took, err := p.write(ctx, size, d)
+		return int(rate * took.Seconds() / size), err
 	}
 	var out []allocs
 	for _, m := range []struct {

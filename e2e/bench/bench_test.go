@@ -82,13 +82,16 @@ func TestCPUTimeGrowsWithWork(t *testing.T) {
 }
 
 func TestReportSaysWhatItFound(t *testing.T) {
-	r := newReport(options{rounds: 3, round: time.Second})
-	r.Bandwidth = []bandwidth{{Size: 1 << 20, RDMA: 1.5e9, TCP: 3e9, Ratio: 0.5}}
-	r.Latency.TCP.P50 = 20
-	r.Idle = []idle{{"worker 1", 0.25}}
+	r := newReport(options{bins: []string{"bin", "old"}, rounds: 3, round: time.Second})
+	for i := range r.Builds {
+		b := &r.Builds[i]
+		b.Bandwidth = []bandwidth{{Size: 1 << 20, RDMA: 1.5e9, TCP: 3e9, Ratio: 0.5, CPU: 432}}
+		b.Latency.TCP.P50 = 20
+		b.Idle = []idle{{"worker 1", 0.25}}
+	}
 	var out bytes.Buffer
 	r.print(&out)
-	for _, want := range []string{"1 MiB", "1500 MB/s", "0.50", "0.25 %"} {
+	for _, want := range []string{"1 MiB", "1500 MB/s", "0.50", "432 us/MiB", "0.25 %", "old"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q:\n%s", want, &out)
 		}
@@ -102,7 +105,7 @@ func TestReportSaysWhatItFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	var back report
-	if err := json.Unmarshal(b, &back); err != nil || back.Bandwidth[0] != r.Bandwidth[0] {
+	if err := json.Unmarshal(b, &back); err != nil || len(back.Builds) != 2 || back.Builds[1].Bandwidth[0] != r.Builds[1].Bandwidth[0] {
 		t.Errorf("JSON reads back as %+v, %v", back, err)
 	}
 }

@@ -38,6 +38,20 @@ func cpuTime(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
+// cpu is the CPU time that the workers have used so far.
+func (s *stack) cpu() (sum time.Duration, err error) {
+	for _, p := range s.workers {
+		d, err := cpuTime(p.cmd.Process.Pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += d
+	}
+	return sum, nil
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
 // measureIdle lets the workers alone with their guests and says what they use.
 func (s *stack) measureIdle(ctx context.Context, d time.Duration) ([]idle, error) {
 	before := make([]time.Duration, len(s.workers))

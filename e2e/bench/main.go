@@ -12,6 +12,7 @@
 // Two workers run as processes of their own; the guests are Go drivers inside
 // this program. TCP's other end is a process of its own, too. Rounds of both
 // alternate, so that what disturbs the machine disturbs both; medians are told.
+// Several builds of the worker can take turns in one run.
 package main
 
 import (
@@ -25,7 +26,7 @@ import (
 )
 
 type options struct {
-	bin    string
+	bins   []string
 	json   string
 	rounds int
 	round  time.Duration
@@ -36,7 +37,10 @@ type options struct {
 func main() {
 	var o options
 	peer := flag.String("tcp-peer", "", "internal: serve as the other end of TCP in `mode`")
-	flag.StringVar(&o.bin, "bin", "bin", "`directory` with ernic-worker")
+	flag.Func("bin", "`directory` with ernic-worker, default bin; given again, those builds take turns with the first", func(dir string) error {
+		o.bins = append(o.bins, dir)
+		return nil
+	})
 	flag.StringVar(&o.json, "json", "", "also write the figures to `file`")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each measurement; the median counts")
 	flag.DurationVar(&o.round, "time", time.Second, "`duration` of a round")
@@ -48,6 +52,9 @@ func main() {
 			fail(err)
 		}
 		return
+	}
+	if o.bins == nil {
+		o.bins = []string{"bin"}
 	}
 	if flag.NArg() != 0 || o.rounds < 1 || o.round <= 0 || o.idle <= 0 {
 		fmt.Fprintln(os.Stderr, "bench: rounds and durations must be positive, and there are no arguments")
@@ -67,13 +74,8 @@ func fail(err error) {
 }
 
 func run(ctx context.Context, o options) error {
-	progress("starting a manager, two workers and two guests")
-	s, err := start(ctx, o.bin)
+	r, err := runBuilds(ctx, o)
 	if err != nil {
-		return err
-	}
-	r, err := measure(ctx, s, o)
-	if err = errors.Join(err, s.stop()); err != nil {
 		return err
 	}
 	if r.Allocations, err = measureAllocations(ctx); err != nil {
@@ -86,28 +88,57 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-func measure(ctx context.Context, s *stack, o options) (*report, error) {
-	r := newReport(o)
-	for _, size := range []int{4 << 10, 64 << 10, 1 << 20} {
-		progress("RC WRITE of %s against TCP", bytesText(size))
-		b, err := measureBandwidth(ctx, s, o, size)
+// runBuilds starts a manager, two workers and two guests of each build and
+// measures all of them.
+func runBuilds(ctx context.Context, o options) (r *report, err error) {
+	var stacks []*stack
+	defer func() {
+		for _, s := range stacks {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	for _, bin := range o.bins {
+		progress("starting a manager, two workers of %s and two guests", bin)
+		s, err := start(ctx, bin)
 		if err != nil {
 			return nil, err
 		}
-		r.Bandwidth = append(r.Bandwidth, b)
+		stacks = append(stacks, s)
+	}
+	return measure(ctx, stacks, o)
+}
+
+func measure(ctx context.Context, stacks []*stack, o options) (*report, error) {
+	r := newReport(o)
+	for _, size := range []int{4 << 10, 64 << 10, 1 << 20} {
+		progress("RC WRITE of %s against TCP", bytesText(size))
+		found, err := measureBandwidth(ctx, stacks, o, size)
+		if err != nil {
+			return nil, err
+		}
+		for i, b := range found {
+			r.Builds[i].Bandwidth = append(r.Builds[i].Bandwidth, b)
+		}
 	}
 	progress("64-byte latency against TCP")
-	var err error
-	if r.Latency, err = measureLatency(ctx, s, o); err != nil {
+	latencies, err := measureLatency(ctx, stacks, o)
+	if err != nil {
 		return nil, err
 	}
 	progress("messages a second")
-	if r.Messages, err = measureMessages(ctx, s, o); err != nil {
+	messages, err := measureMessages(ctx, stacks, o)
+	if err != nil {
 		return nil, err
 	}
 	progress("CPU of idle workers")
-	r.Idle, err = s.measureIdle(ctx, o.idle)
-	return r, err
+	for i, s := range stacks {
+		b := &r.Builds[i]
+		b.Latency, b.Messages = latencies[i], messages[i]
+		if b.Idle, err = s.measureIdle(ctx, o.idle); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
 }
 
 func progress(format string, args ...any) {

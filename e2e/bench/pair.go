@@ -21,6 +21,7 @@ const (
 // pair is two connected queue pairs, a sends to b, with registered memory on
 // both sides.
 type pair struct {
+	stack    *stack
 	a, b     side
 	cleanups []func() error
 	spin     bool
@@ -38,15 +39,15 @@ type side struct {
 	receives int // receives that are posted, where that is counted
 }
 
-func newPair(ends [2]*end, bufSize int, spin bool) (p *pair, err error) {
-	p = &pair{spin: spin}
+func newPair(on *stack, bufSize int, spin bool) (p *pair, err error) {
+	p = &pair{stack: on, spin: spin}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
 		}
 	}()
 	for i, s := range []*side{&p.a, &p.b} {
-		if err := p.open(s, ends[i], bufSize); err != nil {
+		if err := p.open(s, on.ends[i], bufSize); err != nil {
 			return p, err
 		}
 	}

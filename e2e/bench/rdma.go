@@ -17,44 +17,97 @@ const bandwidthMemory = 8 << 20
 // window is how many bytes of writes are outstanding.
 const window = 4 << 20
 
-func measureBandwidth(ctx context.Context, s *stack, o options, size int) (b bandwidth, err error) {
-	b.Size = size
+// pairs is a connected pair of queue pairs on each stack.
+type pairs []*pair
+
+func newPairs(stacks []*stack, bufSize int, spin bool) (ps pairs, err error) {
+	for _, s := range stacks {
+		p, err := newPair(s, bufSize, spin)
+		if err != nil {
+			return nil, errors.Join(err, ps.close())
+		}
+		ps = append(ps, p)
+	}
+	return ps, nil
+}
+
+func (ps pairs) close() error {
+	var errs []error
+	for _, p := range ps {
+		errs = append(errs, p.close())
+	}
+	return errors.Join(errs...)
+}
+
+// turns calls round once to warm up, for a quarter of the time, and then once
+// for each round that counts.
+func (o *options) turns(round func(d time.Duration, counts bool) error) error {
+	if err := round(o.round/4, false); err != nil {
+		return err
+	}
+	for range o.rounds {
+		if err := round(o.round, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func measureBandwidth(ctx context.Context, stacks []*stack, o options, size int) (found []bandwidth, err error) {
 	conn, err := dialTCP(ctx, fmt.Sprintf("%s:%d", tcpSink, size))
 	if err != nil {
-		return b, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, conn.close()) }()
-	p, err := newPair(s.ends, bandwidthMemory, o.spin)
+	ps, err := newPairs(stacks, bandwidthMemory, o.spin)
 	if err != nil {
-		return b, err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	var tcp, rdma []float64
-	for i := range o.rounds + 1 {
-		d := o.round
-		if i == 0 {
-			d /= 4 // warms both up and does not count
-		}
+	defer func() { err = errors.Join(err, ps.close()) }()
+	var tcp []float64
+	rdma, cpu := make([][]float64, len(ps)), make([][]float64, len(ps))
+	err = o.turns(func(d time.Duration, counts bool) error {
 		t, err := tcpBandwidth(conn, size, d)
 		if err != nil {
-			return b, err
+			return err
 		}
-		r, err := p.write(ctx, size, d)
-		if err != nil {
-			return b, err
+		if counts {
+			tcp = append(tcp, t)
 		}
-		if i > 0 {
-			tcp, rdma = append(tcp, t), append(rdma, r)
+		for i, p := range ps {
+			before, err := p.stack.cpu()
+			if err != nil {
+				return err
+			}
+			r, took, err := p.write(ctx, size, d)
+			if err != nil {
+				return err
+			}
+			after, err := p.stack.cpu()
+			if err != nil {
+				return err
+			}
+			if counts {
+				rdma[i] = append(rdma[i], r)
+				cpu[i] = append(cpu[i], micros(after-before)/(r*took.Seconds()/(1<<20)))
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	b.TCP, b.RDMA = median(tcp), median(rdma)
-	b.Ratio = b.RDMA / b.TCP
-	return b, nil
+	for i := range ps {
+		b := bandwidth{Size: size, RDMA: median(rdma[i]), TCP: median(tcp), CPU: median(cpu[i])}
+		b.Ratio = b.RDMA / b.TCP
+		found = append(found, b)
+	}
+	return found, nil
 }
 
 // write keeps a window of RC WRITEs outstanding for a while and returns bytes
-// per second until the last is acknowledged.
-func (p *pair) write(ctx context.Context, size int, d time.Duration) (float64, error) {
+// per second until the last is acknowledged, and how long that took.
+func (p *pair) write(ctx context.Context, size int, d time.Duration) (rate float64, took time.Duration, err error) {
 	depth := min(max(window/size, 4), queueDepth/2)
 	slots := bandwidthMemory / size
 	sges := make([]verbs.SGE, slots)
@@ -80,59 +133,76 @@ func (p *pair) write(ctx context.Context, size int, d time.Duration) (float64, e
 		}
 		if len(wrs) > 0 {
 			if err := p.a.qp.PostSend(wrs...); err != nil {
-				return 0, err
+				return 0, 0, err
 			}
 		}
 		n, err := p.await(ctx, &p.a)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		done += n
 	}
-	return float64(done*size) / time.Since(start).Seconds(), nil
+	took = time.Since(start)
+	return float64(done*size) / took.Seconds(), took, nil
 }
 
-func measureLatency(ctx context.Context, s *stack, o options) (l latency, err error) {
+func measureLatency(ctx context.Context, stacks []*stack, o options) (found []latency, err error) {
 	conn, err := dialTCP(ctx, tcpEcho)
 	if err != nil {
-		return l, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, conn.close()) }()
-	p, err := newPair(s.ends, 4096, o.spin)
+	ps, err := newPairs(stacks, 4096, o.spin)
 	if err != nil {
-		return l, err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	if err := p.postReceives(&p.b, queueDepth/2); err != nil {
-		return l, err
-	}
-	if err := p.postReceives(&p.a, queueDepth/2); err != nil {
-		return l, err
-	}
-	var tcp, send, ping []quantiles
-	for i := range o.rounds + 1 {
-		d := o.round
-		if i == 0 {
-			d /= 4
+	defer func() { err = errors.Join(err, ps.close()) }()
+	for _, p := range ps {
+		if err := errors.Join(p.postReceives(&p.b, queueDepth/2), p.postReceives(&p.a, queueDepth/2)); err != nil {
+			return nil, err
 		}
+	}
+	var tcp []quantiles
+	send, ping, cpu := make([][]quantiles, len(ps)), make([][]quantiles, len(ps)), make([][]float64, len(ps))
+	err = o.turns(func(d time.Duration, counts bool) error {
 		t, err := tcpPing(conn, d)
 		if err != nil {
-			return l, err
+			return err
 		}
-		r, err := p.sendLatency(ctx, d)
-		if err != nil {
-			return l, err
+		if counts {
+			tcp = append(tcp, quantilesOf(t))
 		}
-		g, err := p.pingPong(ctx, d)
-		if err != nil {
-			return l, err
+		for i, p := range ps {
+			before, err := p.stack.cpu()
+			if err != nil {
+				return err
+			}
+			r, err := p.sendLatency(ctx, d)
+			if err != nil {
+				return err
+			}
+			after, err := p.stack.cpu()
+			if err != nil {
+				return err
+			}
+			g, err := p.pingPong(ctx, d)
+			if err != nil {
+				return err
+			}
+			if counts {
+				send[i], ping[i] = append(send[i], quantilesOf(r)), append(ping[i], quantilesOf(g))
+				cpu[i] = append(cpu[i], micros(after-before)/float64(max(len(r), 1)))
+			}
 		}
-		if i > 0 {
-			tcp, send, ping = append(tcp, quantilesOf(t)), append(send, quantilesOf(r)), append(ping, quantilesOf(g))
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	l.TCP, l.Send, l.PingPong = medianQuantiles(tcp), medianQuantiles(send), medianQuantiles(ping)
-	return l, nil
+	for i := range ps {
+		found = append(found, latency{TCP: medianQuantiles(tcp), Send: medianQuantiles(send[i]), PingPong: medianQuantiles(ping[i]), CPU: median(cpu[i])})
+	}
+	return found, nil
 }
 
 func (p *pair) postReceives(s *side, n int) error {
@@ -243,28 +313,41 @@ func (p *pair) settle(ctx context.Context) error {
 }
 
 // measureMessages counts 64-byte SENDs with a full queue.
-func measureMessages(ctx context.Context, s *stack, o options) (m messages, err error) {
-	p, err := newPair(s.ends, 4096, o.spin)
+func measureMessages(ctx context.Context, stacks []*stack, o options) (found []messages, err error) {
+	ps, err := newPairs(stacks, 4096, o.spin)
 	if err != nil {
-		return m, err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	var rates []float64
-	for i := range o.rounds + 1 {
-		d := o.round
-		if i == 0 {
-			d /= 4
+	defer func() { err = errors.Join(err, ps.close()) }()
+	rates, cpu := make([][]float64, len(ps)), make([][]float64, len(ps))
+	err = o.turns(func(d time.Duration, counts bool) error {
+		for i, p := range ps {
+			before, err := p.stack.cpu()
+			if err != nil {
+				return err
+			}
+			n, took, err := p.stream(ctx, d)
+			if err != nil {
+				return err
+			}
+			after, err := p.stack.cpu()
+			if err != nil {
+				return err
+			}
+			if counts {
+				rates[i] = append(rates[i], float64(n)/took.Seconds())
+				cpu[i] = append(cpu[i], micros(after-before)/float64(max(n, 1)))
+			}
 		}
-		n, took, err := p.stream(ctx, d)
-		if err != nil {
-			return m, err
-		}
-		if i > 0 {
-			rates = append(rates, float64(n)/took.Seconds())
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	m.PerSecond = median(rates)
-	return m, nil
+	for i := range ps {
+		found = append(found, messages{PerSecond: median(rates[i]), CPU: median(cpu[i])})
+	}
+	return found, nil
 }
 
 const streamBatch = 32

@@ -16,15 +16,22 @@ import (
 // report is what one run found. Rates are medians over the rounds; bandwidth is
 // in bytes per second, time in microseconds.
 type report struct {
-	When        time.Time   `json:"when"`
-	Machine     machine     `json:"machine"`
-	Rounds      int         `json:"rounds"`
-	RoundTime   string      `json:"round_time"`
-	Bandwidth   []bandwidth `json:"rc_write_bandwidth"`
-	Latency     latency     `json:"latency_64_bytes"`
-	Messages    messages    `json:"send_64_bytes"`
-	Allocations []allocs    `json:"allocations"`
-	Idle        []idle      `json:"idle_workers"`
+	When        time.Time `json:"when"`
+	Machine     machine   `json:"machine"`
+	Rounds      int       `json:"rounds"`
+	RoundTime   string    `json:"round_time"`
+	Builds      []build   `json:"builds"`
+	Allocations []allocs  `json:"allocations"` // of this program's own build
+}
+
+// build is what was found of one build of the worker. CPU is the CPU time of
+// both workers in microseconds: per MiB, per SEND with its wait, per SEND.
+type build struct {
+	Bin       string      `json:"bin"`
+	Bandwidth []bandwidth `json:"rc_write_bandwidth"`
+	Latency   latency     `json:"latency_64_bytes"`
+	Messages  messages    `json:"send_64_bytes"`
+	Idle      []idle      `json:"idle_workers"`
 }
 
 type machine struct {
@@ -37,6 +44,7 @@ type bandwidth struct {
 	RDMA  float64 `json:"rc_write"`
 	TCP   float64 `json:"tcp"`
 	Ratio float64 `json:"ratio"`
+	CPU   float64 `json:"worker_cpu_us_per_mib"`
 }
 
 type quantiles struct {
@@ -48,10 +56,12 @@ type latency struct {
 	Send     quantiles `json:"send_post_to_completion"`
 	PingPong quantiles `json:"send_ping_pong"`
 	TCP      quantiles `json:"tcp_ping_pong"`
+	CPU      float64   `json:"worker_cpu_us"`
 }
 
 type messages struct {
 	PerSecond float64 `json:"per_second"`
+	CPU       float64 `json:"worker_cpu_us"`
 }
 
 // allocs are heap allocations of the two workers and the driver together.
@@ -67,10 +77,14 @@ type idle struct {
 }
 
 func newReport(o options) *report {
-	return &report{
+	r := &report{
 		When: time.Now().UTC().Truncate(time.Second), Machine: machine{runtime.NumCPU(), runtime.Version()},
 		Rounds: o.rounds, RoundTime: o.round.String(),
 	}
+	for _, bin := range o.bins {
+		r.Builds = append(r.Builds, build{Bin: bin})
+	}
+	return r
 }
 
 func median(v []float64) float64 {
@@ -115,25 +129,30 @@ func (r *report) print(out io.Writer) {
 	}
 	num := func(format string, v float64) string { return fmt.Sprintf(format, v) }
 	fmt.Fprintf(out, "medians of %d rounds of %s, %d CPUs, %s\n\n", r.Rounds, r.RoundTime, r.Machine.CPUs, r.Machine.Go)
-	row("RC WRITE", "this fabric", "plain TCP", "ratio")
-	for _, b := range r.Bandwidth {
-		row(bytesText(b.Size), num("%.0f MB/s", b.RDMA/1e6), num("%.0f MB/s", b.TCP/1e6), num("%.2f", b.Ratio))
+	for i := range r.Builds {
+		b := &r.Builds[i]
+		if len(r.Builds) > 1 {
+			row(b.Bin)
+		}
+		row("RC WRITE", "this fabric", "plain TCP", "ratio", "workers' CPU")
+		for _, v := range b.Bandwidth {
+			row(bytesText(v.Size), num("%.0f MB/s", v.RDMA/1e6), num("%.0f MB/s", v.TCP/1e6), num("%.2f", v.Ratio), num("%.0f us/MiB", v.CPU))
+		}
+		row()
+		row("64 bytes", "p50", "p99", "p50 : TCP", "workers' CPU")
+		l := &b.Latency
+		row("SEND, post to completion", num("%.1f us", l.Send.P50), num("%.1f us", l.Send.P99), num("%.2f", l.Send.P50/l.TCP.P50), num("%.1f us", l.CPU))
+		row("SEND ping-pong", num("%.1f us", l.PingPong.P50), num("%.1f us", l.PingPong.P99), num("%.2f", l.PingPong.P50/l.TCP.P50))
+		row("TCP ping-pong", num("%.1f us", l.TCP.P50), num("%.1f us", l.TCP.P99))
+		row()
+		row("64-byte SENDs", num("%.0f/s", b.Messages.PerSecond), "", "", num("%.2f us", b.Messages.CPU))
+		for _, i := range b.Idle {
+			row("CPU of idle "+i.Worker, num("%.2f %%", i.Percent))
+		}
+		row()
 	}
-	row()
-	row("64 bytes", "p50", "p99", "p50 : TCP")
-	for _, l := range []struct {
-		name string
-		q    quantiles
-	}{{"SEND, post to completion", r.Latency.Send}, {"SEND ping-pong", r.Latency.PingPong}, {"TCP ping-pong", r.Latency.TCP}} {
-		row(l.name, num("%.1f us", l.q.P50), num("%.1f us", l.q.P99), num("%.2f", l.q.P50/r.Latency.TCP.P50))
-	}
-	row()
-	row("64-byte SENDs", num("%.0f/s", r.Messages.PerSecond))
 	for _, a := range r.Allocations {
 		row("allocations per "+a.What, num("%.4f", a.PerMessage))
-	}
-	for _, i := range r.Idle {
-		row("CPU of idle "+i.Worker, num("%.2f %%", i.Percent))
 	}
 	w.Flush()
 }

@@ -15,6 +15,7 @@ import (
 // calls are the methods of a manager and who may call them. A method that is missing here is nobody's.
 var calls = map[string][]identity.Role{
 	ernicv1.ManagerService_Session_FullMethodName: {identity.Worker},
+	ernicv1.ManagerService_Relay_FullMethodName:   {identity.Worker},
 
 	ernicv1.ManagerService_ListNodes_FullMethodName:   {identity.Operator},
 	ernicv1.ManagerService_WatchNodes_FullMethodName:  {identity.Operator},

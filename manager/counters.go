@@ -18,10 +18,13 @@ type counters struct {
 	commits       atomic.Uint64
 	meshUpdates   atomic.Uint64
 	meshSnapshots atomic.Uint64
+	relays        atomic.Uint64 // connections of workers that went by way of the manager
+	relaysRefused atomic.Uint64
+	relayedBytes  atomic.Uint64
 }
 
 // Counters returns what was counted since the manager started, under stable names, and the gauges gid_conflicts (GIDs
-// that several live nodes claim now), nodes and revision.
+// that several live nodes claim now), nodes, relays_open and revision.
 func (s *Server) Counters() map[string]uint64 {
 	m := map[string]uint64{
 		"session_opened_total":        s.counters.sessions.Load(),
@@ -31,6 +34,10 @@ func (s *Server) Counters() map[string]uint64 {
 		"store_commit_total":          s.counters.commits.Load(),
 		"mesh_update_sent_total":      s.counters.meshUpdates.Load(),
 		"mesh_update_snapshots_total": s.counters.meshSnapshots.Load(),
+		"relay_opened_total":          s.counters.relays.Load(),
+		"relay_refused_total":         s.counters.relaysRefused.Load(),
+		"relay_bytes_total":           s.counters.relayedBytes.Load(),
+		"relays_open":                 uint64(s.relays.open()),
 	}
 	for k := range core.NoteKinds {
 		m[k.String()+"_total"] = s.counters.notes[k].Load()

@@ -139,7 +139,7 @@ func decodeReport(r *ernicv1.NodeReport) core.Report {
 			Peer: core.NodeID(l.GetPeerId()), State: uint8(min(max(l.GetState(), 0), 0xff)), Lanes: l.GetLanes(),
 			RTT: max(0, l.GetRtt().AsDuration()), QueuedBytes: l.GetQueuedBytes(),
 			Reconnects: l.GetReconnects(), ConnectFailures: l.GetConnectFailures(),
-			LastError: printable(l.GetLastError(), maxReason),
+			LastError: printable(l.GetLastError(), maxReason), Relayed: l.GetRelayed(),
 		})
 	}
 	return report

@@ -33,6 +33,14 @@ func (d *standbyService) Session(stream grpc.BidiStreamingServer[ernicv1.Session
 	return m.Session(stream)
 }
 
+func (d *standbyService) Relay(stream grpc.BidiStreamingServer[ernicv1.RelayRequest, ernicv1.RelayResponse]) error {
+	m, err := d.s.server()
+	if err != nil {
+		return err
+	}
+	return m.Relay(stream)
+}
+
 func (d *standbyService) ListNodes(ctx context.Context, r *ernicv1.ListNodesRequest) (*ernicv1.ListNodesResponse, error) {
 	m, err := d.s.server()
 	if err != nil {

@@ -43,6 +43,12 @@ func encodeClaimAck(a core.ClaimAck) *ernicv1.SessionResponse {
 	return &ernicv1.SessionResponse{Message: &ernicv1.SessionResponse_ClaimAck{ClaimAck: m}}
 }
 
+func encodeRelayOffer(token [16]byte, from core.NodeID) *ernicv1.SessionResponse {
+	return &ernicv1.SessionResponse{Message: &ernicv1.SessionResponse_Relay{
+		Relay: &ernicv1.RelayOffer{Token: token[:], From: uint32(from)},
+	}}
+}
+
 func encodeProbe(p core.Probe) *ernicv1.SessionResponse {
 	return &ernicv1.SessionResponse{Message: &ernicv1.SessionResponse_Probe{Probe: &ernicv1.Probe{Sequence: p.Sequence}}}
 }
@@ -204,6 +210,7 @@ func encodeReport(r *core.Report) *ernicv1.NodeReport {
 		m.LinkReports = append(m.LinkReports, &ernicv1.LinkReport{
 			PeerId: uint32(l.Peer), State: ernicv1.LinkState(l.State), Lanes: l.Lanes, Rtt: encodeDuration(l.RTT),
 			QueuedBytes: l.QueuedBytes, Reconnects: l.Reconnects, ConnectFailures: l.ConnectFailures, LastError: l.LastError,
+			Relayed: l.Relayed,
 		})
 	}
 	return m

@@ -52,6 +52,7 @@ type Server struct {
 	sessions sessionTable
 	history  eventLog
 	updates  updateCache
+	relays   relayTable
 	changed  signal // whatever operators see may have changed
 	counters counters
 }

@@ -67,6 +67,9 @@ type Config struct {
 	// Status accepts operators who ask how the worker stands; nil: none. Mesh only.
 	Status net.Listener
 
+	// Relay lets peers that cannot be reached be reached by way of the manager. Mesh only.
+	Relay bool
+
 	Gossip  Gossip // mesh only
 	Observe Observe
 

@@ -20,6 +20,7 @@ import (
 	fabricmesh "github.com/ernic-dev/ernic/fabric/mesh"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 	"github.com/ernic-dev/ernic/proto/gid"
+	"github.com/ernic-dev/ernic/worker/relay"
 	"github.com/ernic-dev/ernic/worker/session"
 )
 
@@ -29,8 +30,9 @@ type mesh struct {
 	worker    *Worker
 	session   *session.Session
 	directory *directory.Directory
-	gossip    *gossiper // nil: the worker takes no part
-	listen    string    // address of the fabric listener, port known
+	gossip    *gossiper    // nil: the worker takes no part
+	relay     *relay.Relay // nil: peers are reached directly only
+	listen    string       // address of the fabric listener, port known
 
 	unreachable sync.Map // node ids whose failure to connect was logged
 	refusals    refusals
@@ -65,6 +67,10 @@ func newMesh(w *Worker) (*mesh, error) {
 		rand.Read(c.Instance[:])
 	}
 	handlers := session.Handlers{Registered: m.registered, Mesh: m.changed, Drain: func(string) { w.drain.begin() }, SetLink: w.setLink}
+	if c.Relay {
+		m.relay = m.newRelay()
+		handlers.Relay = m.relay.Answer
+	}
 	if c.Gossip.Listen != "" {
 		if m.gossip, err = newGossiper(w, c.Instance); err != nil {
 			return nil, errors.Join(err, l.Close())
@@ -155,6 +161,9 @@ func (m *mesh) registered(node uint32) {
 		Verify:   m.verifier(),
 		OnEvent:  m.linkEvent,
 	}
+	if m.relay != nil {
+		o.Dial = m.relay.Dial
+	}
 	link, err := fabricmesh.New(o)
 	if err != nil {
 		log.Error().Err(err).Uint32("node", node).Msg("mesh link cannot be made; RDMA packets are lost")
@@ -239,6 +248,9 @@ func (m *mesh) close() {
 	}
 	if m.gossip != nil {
 		m.gossip.close()
+	}
+	if m.relay != nil {
+		m.relay.Close()
 	}
 	if m.link != nil {
 		m.unlink("this worker ends")

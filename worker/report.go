@@ -39,6 +39,7 @@ func (m *mesh) report() session.Report {
 		r.Links = append(r.Links, session.Link{
 			Peer: s.Node, State: linkStates[s.State], Lanes: s.Lanes, RTT: s.RTT, QueuedBytes: s.QueuedBytes,
 			Reconnects: s.Reconnects, ConnectFailures: s.ConnectFailures, LastError: s.LastError,
+			Relayed: m.relay != nil && m.relay.Relayed(s.Node),
 		})
 	}
 	return r

@@ -19,7 +19,7 @@ func configOf(t *testing.T, args string) (worker.Config, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := flags{socket: "/run/x.sock", socketMode: "0660", listen: "127.0.0.1:0", fabric: "mesh", manager: "127.0.0.1:6320"}
+	f := flags{socket: "/run/x.sock", socketMode: "0660", listen: "127.0.0.1:0", fabric: "mesh", manager: "127.0.0.1:6320", relay: "on"}
 	f.observe.addFlags(&cobra.Command{}) // the defaults
 	for _, a := range strings.Fields(args) {
 		name, value, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")

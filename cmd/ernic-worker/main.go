@@ -32,6 +32,7 @@ type flags struct {
 	gossip cli.Gossip
 
 	manager, name, listen, advertise string
+	relay                            string
 	status                           string
 	insecure                         bool
 	lanes                            int
@@ -89,6 +90,7 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.IntVar(&f.ethQueues, "eth-queues", 0, "Ethernet queue `pairs`, whatever the profile says")
 	fs.IntVar(&f.statsMS, "stats-interval-ms", 0, "`milliseconds` between updates of the guest's counters, whatever the profile says")
 	f.tls.AddFlags(fs, identity.Worker)
+	fs.StringVar(&f.relay, "relay", "on", "on or off: reach peers by way of the manager that cannot be reached directly")
 	f.gossip.AddFlags(fs)
 	f.observe.addFlags(c)
 	f.log.AddFlags(fs)
@@ -184,6 +186,10 @@ func (f *flags) config(set profile.Set) (worker.Config, error) {
 		if _, err := session.ManagerAddrs(f.manager); err != nil {
 			return c, cli.Usagef("--manager: %w", err)
 		}
+		if f.relay != "on" && f.relay != "off" {
+			return c, cli.Usagef("--relay %q is none of on, off", f.relay)
+		}
+		c.Relay = f.relay == "on"
 		if err := f.checkExposure(); err != nil {
 			return c, err
 		}

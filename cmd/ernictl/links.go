@@ -23,6 +23,7 @@ type link struct {
 	Reconnects      uint64   `json:"reconnects" yaml:"reconnects"`
 	ConnectFailures uint64   `json:"connect_failures" yaml:"connect_failures"`
 	LastError       string   `json:"last_error,omitempty" yaml:"last_error,omitempty"`
+	Relayed         bool     `json:"relayed" yaml:"relayed"`
 }
 
 func linkState(s ernicv1.LinkState) string {
@@ -33,6 +34,7 @@ func newLink(node uint32, m *ernicv1.LinkReport) link {
 	l := link{
 		Node: node, Peer: m.GetPeerId(), State: linkState(m.GetState()), Lanes: m.GetLanes(), QueuedBytes: m.GetQueuedBytes(),
 		Reconnects: m.GetReconnects(), ConnectFailures: m.GetConnectFailures(), LastError: m.GetLastError(),
+		Relayed: m.GetRelayed(),
 	}
 	if m.GetRtt() != nil {
 		rtt := float64(m.GetRtt().AsDuration().Nanoseconds()) / 1000
@@ -57,6 +59,12 @@ var linkColumns = []column[link]{
 	{title: "PEER", cell: func(l link) string { return fmt.Sprint(l.Peer) }},
 	{title: "STATE", cell: func(l link) string { return l.State }},
 	{title: "LANES", cell: func(l link) string { return fmt.Sprint(l.Lanes) }},
+	{title: "WAY", cell: func(l link) string {
+		if l.Relayed {
+			return "relay"
+		}
+		return "direct"
+	}},
 	{title: "RTT", cell: func(l link) string { return optional(l.RTTMicros, micros) }},
 	{title: "QUEUED", cell: func(l link) string { return fmt.Sprint(l.QueuedBytes) }},
 	{title: "RECONNECTS", cell: func(l link) string { return fmt.Sprint(l.Reconnects) }},
@@ -73,7 +81,8 @@ func linksCommand(o *options) *cobra.Command {
 Links are made when there is something to send; one that nothing ever needed is not listed.
 
 A link is up; connecting; in backoff, when it cannot be made and is tried again after a pause, with the
-reason as ERROR; or idle, when it was lost and nothing waits for it.`,
+reason as ERROR; or idle, when it was lost and nothing waits for it. One that cannot be made directly goes
+by way of the manager, as a last resort: WAY is then relay.`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: o.completeNodes,
 		RunE: func(c *cobra.Command, args []string) error {

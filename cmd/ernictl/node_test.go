@@ -21,7 +21,7 @@ func TestLinksShowsBothEndsAsTheyWereReported(t *testing.T) {
 	m.worker("alpha")
 	m.worker("beta")
 	status, out, errs := ernictl(t, "links", "--manager", m.address)
-	if status != 0 || len(cells(out)) != 5 || strings.Join(cells(out)[1], " ") != "1 8 up 4 40µs 0 0 0 -" {
+	if status != 0 || len(cells(out)) != 5 || strings.Join(cells(out)[1], " ") != "1 8 up 4 direct 40µs 0 0 0 -" {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}
 	status, out, _ = ernictl(t, "links", "2", "--manager", m.address, "-o", "json")

@@ -34,6 +34,7 @@ type node struct {
 	// What the node says of itself; absent before its first heartbeat.
 	GuestAttached *bool    `json:"guest_attached,omitempty" yaml:"guest_attached,omitempty"`
 	Links         *uint32  `json:"links,omitempty" yaml:"links,omitempty"`
+	RelayedLinks  *uint32  `json:"relayed_links,omitempty" yaml:"relayed_links,omitempty"`
 	RTTMicros     *float64 `json:"rtt_us,omitempty" yaml:"rtt_us,omitempty"`
 	MeshRevision  *uint64  `json:"mesh_revision,omitempty" yaml:"mesh_revision,omitempty"`
 }
@@ -70,6 +71,13 @@ func newNode(m *ernicv1.Node) node {
 	if r := m.GetReport(); r != nil {
 		attached, links, revision := r.GetGuestAttached(), r.GetLinks(), r.GetMeshRevision()
 		n.GuestAttached, n.Links, n.MeshRevision = &attached, &links, &revision
+		relayed := uint32(0)
+		for _, l := range r.GetLinkReports() {
+			if l.GetRelayed() {
+				relayed++
+			}
+		}
+		n.RelayedLinks = &relayed
 		if r.GetRtt() != nil {
 			rtt := float64(r.GetRtt().AsDuration().Nanoseconds()) / 1000
 			n.RTTMicros = &rtt
@@ -125,6 +133,17 @@ func micros(us float64) string {
 	return d.Round(time.Millisecond).String()
 }
 
+// linksCell is how many links are up, and how many of those go by way of the manager.
+func linksCell(n node) string {
+	if n.Links == nil {
+		return ""
+	}
+	if n.RelayedLinks != nil && *n.RelayedLinks > 0 {
+		return fmt.Sprintf("%d (%d relayed)", *n.Links, *n.RelayedLinks)
+	}
+	return fmt.Sprint(*n.Links)
+}
+
 var nodeColumns = []column[node]{
 	{title: "ID", cell: func(n node) string { return fmt.Sprint(n.ID) }},
 	{title: "NAME", cell: func(n node) string { return n.Name }},
@@ -134,7 +153,7 @@ var nodeColumns = []column[node]{
 	{title: "SESSION", cell: func(n node) string { return age(n.SessionSince) }},
 	{title: "INCARNATION", cell: func(n node) string { return fmt.Sprint(n.Incarnation) }},
 	{title: "GUEST", cell: func(n node) string { return optional(n.GuestAttached, guest) }},
-	{title: "LINKS", cell: func(n node) string { return optional(n.Links, func(v uint32) string { return fmt.Sprint(v) }) }},
+	{title: "LINKS", cell: linksCell},
 	{title: "RTT", cell: func(n node) string { return optional(n.RTTMicros, micros) }},
 	{title: "VERSION", cell: func(n node) string { return n.Version }},
 	{title: "CLAIMS", wide: true, cell: func(n node) string { return fmt.Sprint(n.Claims) }},

@@ -190,7 +190,8 @@ func (s *Site) StartWorker(ctx context.Context, n *Node) (err error) {
 		"--log-level", "debug",
 	}, s.options.WorkerArgs...)
 	if n.Cable != nil {
-		args = append(args, "--listen", n.listen, "--advertise", n.Cable.Addr())
+		// A cut cable leaves the way to the manager, which would relay.
+		args = append(args, "--listen", n.listen, "--advertise", n.Cable.Addr(), "--relay", "off")
 	}
 	if n.Stats != "" {
 		args = append(args, "--stats-file", n.Stats, "--stats-qps", "64", "--status", "127.0.0.1:0")

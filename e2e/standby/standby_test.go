@@ -25,18 +25,19 @@ type badCompletion struct{ wc verbs.WC }
 
 func (e *badCompletion) Error() string { return fmt.Sprintf("completion %+v: %v", e.wc, e.wc.Status) }
 
-// site is two managers, etcd and workers.
+// site is managers and workers.
 type site struct {
 	t        *testing.T
-	etcd     *etcdtest.Server
+	etcd     *etcdtest.Server  // nil if there is one manager, which has its state in a file
+	dir      string            // of that state
 	address  map[string]string // of the managers
 	managers map[string]*process
-	workers  int
 }
 
-func newSite(t *testing.T, workers int) *site {
+// newSite starts two managers that share their state.
+func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{t: t, etcd: etcdtest.Start(t), workers: workers, address: map[string]string{}, managers: map[string]*process{}}
+	s := &site{t: t, etcd: etcdtest.Start(t), address: map[string]string{}, managers: map[string]*process{}}
 	for _, name := range []string{"a", "b"} {
 		s.address[name] = etcdtest.Address(6320)
 		s.start(name)
@@ -47,8 +48,11 @@ func newSite(t *testing.T, workers int) *site {
 
 // start starts a manager.
 func (s *site) start(name string) {
-	s.managers[name] = start(s.t, "ernic-manager", "--name", name, "--listen", s.address[name], "--health-interval", "1s",
-		"--store", "etcd://"+s.etcd.Endpoint+"/test")
+	store := []string{"--state-dir", s.dir}
+	if s.etcd != nil {
+		store = []string{"--store", "etcd://" + s.etcd.Endpoint + "/test"}
+	}
+	s.managers[name] = start(s.t, "ernic-manager", append(store, "--name", name, "--listen", s.address[name], "--health-interval", "1s")...)
 }
 
 type managerInfo struct {
@@ -62,15 +66,23 @@ func (s *site) knows(name string) bool {
 	return ok && slices.ContainsFunc(all, func(m managerInfo) bool { return m.Name == name && m.Asked && len(all) >= 1 && all[0].Role == "leader" })
 }
 
-func (s *site) both() string { return s.address["a"] + "," + s.address["b"] }
+// both are the addresses of the managers, as a list.
+func (s *site) both() string {
+	if s.address["b"] == "" {
+		return s.address["a"]
+	}
+	return s.address["a"] + "," + s.address["b"]
+}
 
-func (s *site) worker(i int) (socket string, addr gid.GID) {
+func (s *site) worker(i int, more ...string) (socket string, addr gid.GID) {
 	s.t.Helper()
 	g, err := gid.Parse(fmt.Sprint("10.98.0.", i))
 	must(s.t, err)
 	socket = filepath.Join(s.t.TempDir(), "w.sock")
-	w := start(s.t, "ernic-worker", "--manager", s.both(), "--name", fmt.Sprint("w", i), "--socket", socket,
-		"--mac", fmt.Sprintf("02:fa:17:00:00:%02x", i), "--gid", g.String(), "--metrics-listen", "off")
+	w := start(s.t, "ernic-worker", append([]string{
+		"--manager", s.both(), "--name", fmt.Sprint("w", i), "--socket", socket,
+		"--mac", fmt.Sprintf("02:fa:17:00:00:%02x", i), "--gid", g.String(), "--metrics-listen", "off",
+	}, more...)...)
 	eventually(s.t, "the worker", func() bool {
 		select {
 		case <-w.done:
@@ -142,7 +154,7 @@ func (s *site) leads(name string) bool {
 }
 
 func TestI4_ManagersThatShareTheirStateReplaceEachOtherUnderTraffic(t *testing.T) {
-	s := newSite(t, 2)
+	s := newSite(t)
 	sa, ga := s.worker(1)
 	sb, gb := s.worker(2)
 	tr := startTraffic(t, boot(t, sa, ga), boot(t, sb, gb))

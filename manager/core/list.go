@@ -51,6 +51,16 @@ func (c *Core) GuestAttached(id NodeID) bool {
 	return n != nil && n.reported && n.report.GuestAttached
 }
 
+// Speaker returns the holder of the certificate that alone may speak for a node, empty if connections are plain, and the
+// session that the node has, zero if none. It returns false if there is no such node.
+func (c *Core) Speaker(id NodeID) (holder string, session SessionID, ok bool) {
+	n := c.nodes[id]
+	if n == nil || n.State == Evicted {
+		return "", 0, false
+	}
+	return n.Identity, n.session, true
+}
+
 // ClaimKey names a claim. Its order is that of the GID's bytes, then of the node.
 type ClaimKey struct {
 	GID  GID

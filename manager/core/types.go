@@ -177,6 +177,7 @@ type Link struct {
 	QueuedBytes                 uint64
 	Reconnects, ConnectFailures uint64
 	LastError                   string
+	Relayed                     bool // by way of the manager
 }
 
 // Claim is one address that a node owns.

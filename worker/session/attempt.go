@@ -72,10 +72,7 @@ func (s *Session) attempt(ctx context.Context) (registered bool, err error) {
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(ctx.Err()) }) })
 	defer stop()
 
-	conn, err := grpc.NewClient("passthrough:///"+manager, append([]grpc.DialOption{
-		grpc.WithNoProxy(),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
-	}, s.cfg.Dial...)...)
+	conn, err := s.connect(manager)
 	if err != nil {
 		return false, err
 	}
@@ -117,6 +114,28 @@ func (s *Session) attempt(ctx context.Context) (registered bool, err error) {
 		unregistered()
 		return true, fail(l.run(ctx, m))
 	}
+}
+
+// connect returns a connection to a manager.
+func (s *Session) connect(manager string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+manager, append([]grpc.DialOption{
+		grpc.WithNoProxy(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
+	}, s.cfg.Dial...)...)
+}
+
+// errNoSession is why the manager cannot be asked for anything.
+var errNoSession = errors.New("there is no session with the manager")
+
+// DialManager returns a connection of its own to the manager that the worker has a session with.
+func (s *Session) DialManager() (*grpc.ClientConn, error) {
+	s.mu.Lock()
+	manager, state := s.managers.current(), s.state
+	s.mu.Unlock()
+	if state != ernicv1.SessionState_SESSION_STATE_REGISTERED {
+		return nil, errNoSession
+	}
+	return s.connect(manager)
 }
 
 func (s *Session) setRegistering() {
@@ -222,6 +241,10 @@ func (l *link) take(m *ernicv1.SessionResponse) error {
 		}
 	case *ernicv1.SessionResponse_Drain:
 		l.s.drain(m.Drain.GetReason())
+	case *ernicv1.SessionResponse_Relay:
+		if h := l.s.cfg.Handlers.Relay; h != nil && len(m.Relay.GetToken()) == 16 {
+			h(m.Relay.GetFrom(), [16]byte(m.Relay.GetToken()))
+		}
 	case *ernicv1.SessionResponse_SetLink:
 		l.s.setLink(m.SetLink.GetUp(), m.SetLink.GetReason())
 	case *ernicv1.SessionResponse_Mesh:

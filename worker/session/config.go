@@ -75,6 +75,8 @@ type Handlers struct {
 	Mesh func(old, now *Mesh)
 	// Gossip is called with every registration if the manager can be joined for gossip, at host:port.
 	Gossip func(address string)
+	// Relay is called when a peer that cannot reach this worker calls by way of the manager.
+	Relay func(from uint32, token [16]byte)
 	// Drain is called when the worker is asked to end as soon as no guest uses it.
 	Drain func(reason string)
 	// SetLink is called when the link of the NIC is to be taken down, or left to its wire again.

@@ -42,6 +42,7 @@ type Link struct {
 	QueuedBytes                 uint64
 	Reconnects, ConnectFailures uint64
 	LastError                   string
+	Relayed                     bool // by way of the manager
 }
 
 // maxReportedLinks bounds a report.
@@ -71,7 +72,7 @@ func (s *Session) report() *ernicv1.NodeReport {
 		if len(m.LinkReports) < maxReportedLinks {
 			m.LinkReports = append(m.LinkReports, &ernicv1.LinkReport{
 				PeerId: l.Peer, State: l.State, Lanes: uint32(max(0, l.Lanes)), Rtt: durationOf(l.RTT), QueuedBytes: l.QueuedBytes,
-				Reconnects: l.Reconnects, ConnectFailures: l.ConnectFailures, LastError: l.LastError,
+				Reconnects: l.Reconnects, ConnectFailures: l.ConnectFailures, LastError: l.LastError, Relayed: l.Relayed,
 			})
 		}
 	}

@@ -250,6 +250,7 @@ type SessionResponse struct {
 	//	*SessionResponse_Probe
 	//	*SessionResponse_Drain
 	//	*SessionResponse_SetLink
+	//	*SessionResponse_Relay
 	Message       isSessionResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -355,6 +356,15 @@ func (x *SessionResponse) GetSetLink() *SetLink {
 	return nil
 }
 
+func (x *SessionResponse) GetRelay() *RelayOffer {
+	if x != nil {
+		if x, ok := x.Message.(*SessionResponse_Relay); ok {
+			return x.Relay
+		}
+	}
+	return nil
+}
+
 type isSessionResponse_Message interface {
 	isSessionResponse_Message()
 }
@@ -387,6 +397,10 @@ type SessionResponse_SetLink struct {
 	SetLink *SetLink `protobuf:"bytes,7,opt,name=set_link,json=setLink,proto3,oneof"`
 }
 
+type SessionResponse_Relay struct {
+	Relay *RelayOffer `protobuf:"bytes,8,opt,name=relay,proto3,oneof"`
+}
+
 func (*SessionResponse_Registered) isSessionResponse_Message() {}
 
 func (*SessionResponse_HeartbeatAck) isSessionResponse_Message() {}
@@ -400,6 +414,8 @@ func (*SessionResponse_Probe) isSessionResponse_Message() {}
 func (*SessionResponse_Drain) isSessionResponse_Message() {}
 
 func (*SessionResponse_SetLink) isSessionResponse_Message() {}
+
+func (*SessionResponse_Relay) isSessionResponse_Message() {}
 
 // Register opens a session.
 type Register struct {
@@ -1105,6 +1121,260 @@ func (x *ProbeAnswer) GetSequence() uint64 {
 	return 0
 }
 
+// RelayOffer tells a worker that another one cannot reach it and calls by way of the manager.
+type RelayOffer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the call, 16 bytes.
+	Token []byte `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// The node that calls.
+	From          uint32 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayOffer) Reset() {
+	*x = RelayOffer{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayOffer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayOffer) ProtoMessage() {}
+
+func (x *RelayOffer) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayOffer.ProtoReflect.Descriptor instead.
+func (*RelayOffer) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RelayOffer) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *RelayOffer) GetFrom() uint32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+// RelayRequest is a call, or the answer to one, and then bytes.
+type RelayRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*RelayRequest_Call
+	//	*RelayRequest_Answer
+	//	*RelayRequest_Data
+	Message       isRelayRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayRequest) Reset() {
+	*x = RelayRequest{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayRequest) ProtoMessage() {}
+
+func (x *RelayRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayRequest.ProtoReflect.Descriptor instead.
+func (*RelayRequest) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RelayRequest) GetMessage() isRelayRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *RelayRequest) GetCall() *RelayCall {
+	if x != nil {
+		if x, ok := x.Message.(*RelayRequest_Call); ok {
+			return x.Call
+		}
+	}
+	return nil
+}
+
+func (x *RelayRequest) GetAnswer() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*RelayRequest_Answer); ok {
+			return x.Answer
+		}
+	}
+	return nil
+}
+
+func (x *RelayRequest) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*RelayRequest_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isRelayRequest_Message interface {
+	isRelayRequest_Message()
+}
+
+type RelayRequest_Call struct {
+	Call *RelayCall `protobuf:"bytes,1,opt,name=call,proto3,oneof"`
+}
+
+type RelayRequest_Answer struct {
+	// The token of an offer.
+	Answer []byte `protobuf:"bytes,2,opt,name=answer,proto3,oneof"`
+}
+
+type RelayRequest_Data struct {
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3,oneof"`
+}
+
+func (*RelayRequest_Call) isRelayRequest_Message() {}
+
+func (*RelayRequest_Answer) isRelayRequest_Message() {}
+
+func (*RelayRequest_Data) isRelayRequest_Message() {}
+
+// RelayCall asks for a connection to another worker.
+type RelayCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that calls; must be one that the caller may speak for.
+	From          uint32 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            uint32 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayCall) Reset() {
+	*x = RelayCall{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayCall) ProtoMessage() {}
+
+func (x *RelayCall) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayCall.ProtoReflect.Descriptor instead.
+func (*RelayCall) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RelayCall) GetFrom() uint32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RelayCall) GetTo() uint32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+// RelayResponse says first that the two are joined, without data, and then what the other one sent.
+type RelayResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayResponse) Reset() {
+	*x = RelayResponse{}
+	mi := &file_ernic_v1_manager_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayResponse) ProtoMessage() {}
+
+func (x *RelayResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ernic_v1_manager_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayResponse.ProtoReflect.Descriptor instead.
+func (*RelayResponse) Descriptor() ([]byte, []int) {
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RelayResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // Drain asks a worker to serve its guest until that leaves, and then to leave the mesh and end.
 type Drain struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1115,7 +1385,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[13]
+	mi := &file_ernic_v1_manager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1397,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[13]
+	mi := &file_ernic_v1_manager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1410,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{13}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Drain) GetReason() string {
@@ -1159,7 +1429,7 @@ type Leave struct {
 
 func (x *Leave) Reset() {
 	*x = Leave{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[14]
+	mi := &file_ernic_v1_manager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1441,7 @@ func (x *Leave) String() string {
 func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[14]
+	mi := &file_ernic_v1_manager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1454,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{14}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{18}
 }
 
 type ListNodesRequest struct {
@@ -1195,7 +1465,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[15]
+	mi := &file_ernic_v1_manager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1477,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[15]
+	mi := &file_ernic_v1_manager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1490,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{15}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{19}
 }
 
 type ListNodesResponse struct {
@@ -1232,7 +1502,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[16]
+	mi := &file_ernic_v1_manager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1514,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[16]
+	mi := &file_ernic_v1_manager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1527,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{16}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -1275,7 +1545,7 @@ type WatchNodesRequest struct {
 
 func (x *WatchNodesRequest) Reset() {
 	*x = WatchNodesRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[17]
+	mi := &file_ernic_v1_manager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1557,7 @@ func (x *WatchNodesRequest) String() string {
 func (*WatchNodesRequest) ProtoMessage() {}
 
 func (x *WatchNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[17]
+	mi := &file_ernic_v1_manager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1570,7 @@ func (x *WatchNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodesRequest.ProtoReflect.Descriptor instead.
 func (*WatchNodesRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{17}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{21}
 }
 
 type WatchNodesResponse struct {
@@ -1316,7 +1586,7 @@ type WatchNodesResponse struct {
 
 func (x *WatchNodesResponse) Reset() {
 	*x = WatchNodesResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[18]
+	mi := &file_ernic_v1_manager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1598,7 @@ func (x *WatchNodesResponse) String() string {
 func (*WatchNodesResponse) ProtoMessage() {}
 
 func (x *WatchNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[18]
+	mi := &file_ernic_v1_manager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1611,7 @@ func (x *WatchNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodesResponse.ProtoReflect.Descriptor instead.
 func (*WatchNodesResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{18}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchNodesResponse) GetNodes() []*Node {
@@ -1377,7 +1647,7 @@ type ListGidsRequest struct {
 
 func (x *ListGidsRequest) Reset() {
 	*x = ListGidsRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[19]
+	mi := &file_ernic_v1_manager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1659,7 @@ func (x *ListGidsRequest) String() string {
 func (*ListGidsRequest) ProtoMessage() {}
 
 func (x *ListGidsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[19]
+	mi := &file_ernic_v1_manager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1672,7 @@ func (x *ListGidsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGidsRequest.ProtoReflect.Descriptor instead.
 func (*ListGidsRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{19}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListGidsRequest) GetPageSize() uint32 {
@@ -1430,7 +1700,7 @@ type ListGidsResponse struct {
 
 func (x *ListGidsResponse) Reset() {
 	*x = ListGidsResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[20]
+	mi := &file_ernic_v1_manager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1712,7 @@ func (x *ListGidsResponse) String() string {
 func (*ListGidsResponse) ProtoMessage() {}
 
 func (x *ListGidsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[20]
+	mi := &file_ernic_v1_manager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1725,7 @@ func (x *ListGidsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGidsResponse.ProtoReflect.Descriptor instead.
 func (*ListGidsResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{20}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListGidsResponse) GetGids() []*Gid {
@@ -1480,7 +1750,7 @@ type WatchGidsRequest struct {
 
 func (x *WatchGidsRequest) Reset() {
 	*x = WatchGidsRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[21]
+	mi := &file_ernic_v1_manager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1762,7 @@ func (x *WatchGidsRequest) String() string {
 func (*WatchGidsRequest) ProtoMessage() {}
 
 func (x *WatchGidsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[21]
+	mi := &file_ernic_v1_manager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1775,7 @@ func (x *WatchGidsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGidsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGidsRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{21}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{25}
 }
 
 type WatchGidsResponse struct {
@@ -1522,7 +1792,7 @@ type WatchGidsResponse struct {
 
 func (x *WatchGidsResponse) Reset() {
 	*x = WatchGidsResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[22]
+	mi := &file_ernic_v1_manager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1804,7 @@ func (x *WatchGidsResponse) String() string {
 func (*WatchGidsResponse) ProtoMessage() {}
 
 func (x *WatchGidsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[22]
+	mi := &file_ernic_v1_manager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1817,7 @@ func (x *WatchGidsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGidsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGidsResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{22}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchGidsResponse) GetGids() []*Gid {
@@ -1582,7 +1852,7 @@ type EvictNodeRequest struct {
 
 func (x *EvictNodeRequest) Reset() {
 	*x = EvictNodeRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[23]
+	mi := &file_ernic_v1_manager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1864,7 @@ func (x *EvictNodeRequest) String() string {
 func (*EvictNodeRequest) ProtoMessage() {}
 
 func (x *EvictNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[23]
+	mi := &file_ernic_v1_manager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1877,7 @@ func (x *EvictNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvictNodeRequest.ProtoReflect.Descriptor instead.
 func (*EvictNodeRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{23}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EvictNodeRequest) GetNodeId() uint32 {
@@ -1634,7 +1904,7 @@ type EvictNodeResponse struct {
 
 func (x *EvictNodeResponse) Reset() {
 	*x = EvictNodeResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[24]
+	mi := &file_ernic_v1_manager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1916,7 @@ func (x *EvictNodeResponse) String() string {
 func (*EvictNodeResponse) ProtoMessage() {}
 
 func (x *EvictNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[24]
+	mi := &file_ernic_v1_manager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1929,7 @@ func (x *EvictNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvictNodeResponse.ProtoReflect.Descriptor instead.
 func (*EvictNodeResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{24}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EvictNodeResponse) GetQuarantine() *durationpb.Duration {
@@ -1680,7 +1950,7 @@ type SetLink struct {
 
 func (x *SetLink) Reset() {
 	*x = SetLink{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[25]
+	mi := &file_ernic_v1_manager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1962,7 @@ func (x *SetLink) String() string {
 func (*SetLink) ProtoMessage() {}
 
 func (x *SetLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[25]
+	mi := &file_ernic_v1_manager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1975,7 @@ func (x *SetLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLink.ProtoReflect.Descriptor instead.
 func (*SetLink) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{25}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetLink) GetUp() bool {
@@ -1734,7 +2004,7 @@ type SetNodeLinkRequest struct {
 
 func (x *SetNodeLinkRequest) Reset() {
 	*x = SetNodeLinkRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[26]
+	mi := &file_ernic_v1_manager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +2016,7 @@ func (x *SetNodeLinkRequest) String() string {
 func (*SetNodeLinkRequest) ProtoMessage() {}
 
 func (x *SetNodeLinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[26]
+	mi := &file_ernic_v1_manager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +2029,7 @@ func (x *SetNodeLinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeLinkRequest.ProtoReflect.Descriptor instead.
 func (*SetNodeLinkRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{26}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetNodeLinkRequest) GetNodeId() uint32 {
@@ -1791,7 +2061,7 @@ type SetNodeLinkResponse struct {
 
 func (x *SetNodeLinkResponse) Reset() {
 	*x = SetNodeLinkResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[27]
+	mi := &file_ernic_v1_manager_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +2073,7 @@ func (x *SetNodeLinkResponse) String() string {
 func (*SetNodeLinkResponse) ProtoMessage() {}
 
 func (x *SetNodeLinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[27]
+	mi := &file_ernic_v1_manager_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +2086,7 @@ func (x *SetNodeLinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeLinkResponse.ProtoReflect.Descriptor instead.
 func (*SetNodeLinkResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{27}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{31}
 }
 
 type DrainNodeRequest struct {
@@ -1830,7 +2100,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[28]
+	mi := &file_ernic_v1_manager_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +2112,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[28]
+	mi := &file_ernic_v1_manager_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +2125,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{28}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint32 {
@@ -1882,7 +2152,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[29]
+	mi := &file_ernic_v1_manager_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2164,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[29]
+	mi := &file_ernic_v1_manager_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2177,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{29}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DrainNodeResponse) GetGuestAttached() bool {
@@ -1929,7 +2199,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[30]
+	mi := &file_ernic_v1_manager_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2211,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[30]
+	mi := &file_ernic_v1_manager_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2224,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{30}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchEventsRequest) GetFollow() bool {
@@ -1982,7 +2252,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[31]
+	mi := &file_ernic_v1_manager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2264,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[31]
+	mi := &file_ernic_v1_manager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2277,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{31}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchEventsResponse) GetEvents() []*Event {
@@ -2044,7 +2314,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[32]
+	mi := &file_ernic_v1_manager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2326,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[32]
+	mi := &file_ernic_v1_manager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2339,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{32}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -2131,7 +2401,7 @@ type WatchMeshRequest struct {
 
 func (x *WatchMeshRequest) Reset() {
 	*x = WatchMeshRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[33]
+	mi := &file_ernic_v1_manager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2413,7 @@ func (x *WatchMeshRequest) String() string {
 func (*WatchMeshRequest) ProtoMessage() {}
 
 func (x *WatchMeshRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[33]
+	mi := &file_ernic_v1_manager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2426,7 @@ func (x *WatchMeshRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMeshRequest.ProtoReflect.Descriptor instead.
 func (*WatchMeshRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{33}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchMeshRequest) GetHave() *MeshPoint {
@@ -2175,7 +2445,7 @@ type WatchMeshResponse struct {
 
 func (x *WatchMeshResponse) Reset() {
 	*x = WatchMeshResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[34]
+	mi := &file_ernic_v1_manager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2457,7 @@ func (x *WatchMeshResponse) String() string {
 func (*WatchMeshResponse) ProtoMessage() {}
 
 func (x *WatchMeshResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[34]
+	mi := &file_ernic_v1_manager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2470,7 @@ func (x *WatchMeshResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMeshResponse.ProtoReflect.Descriptor instead.
 func (*WatchMeshResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{34}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchMeshResponse) GetUpdate() *MeshUpdate {
@@ -2222,7 +2492,7 @@ type Standby struct {
 
 func (x *Standby) Reset() {
 	*x = Standby{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[35]
+	mi := &file_ernic_v1_manager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2504,7 @@ func (x *Standby) String() string {
 func (*Standby) ProtoMessage() {}
 
 func (x *Standby) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[35]
+	mi := &file_ernic_v1_manager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2517,7 @@ func (x *Standby) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Standby.ProtoReflect.Descriptor instead.
 func (*Standby) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{35}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Standby) GetLeaderAddress() string {
@@ -2272,7 +2542,7 @@ type ListManagersRequest struct {
 
 func (x *ListManagersRequest) Reset() {
 	*x = ListManagersRequest{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[36]
+	mi := &file_ernic_v1_manager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2554,7 @@ func (x *ListManagersRequest) String() string {
 func (*ListManagersRequest) ProtoMessage() {}
 
 func (x *ListManagersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[36]
+	mi := &file_ernic_v1_manager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2567,7 @@ func (x *ListManagersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListManagersRequest.ProtoReflect.Descriptor instead.
 func (*ListManagersRequest) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{36}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{40}
 }
 
 type ListManagersResponse struct {
@@ -2309,7 +2579,7 @@ type ListManagersResponse struct {
 
 func (x *ListManagersResponse) Reset() {
 	*x = ListManagersResponse{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[37]
+	mi := &file_ernic_v1_manager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2591,7 @@ func (x *ListManagersResponse) String() string {
 func (*ListManagersResponse) ProtoMessage() {}
 
 func (x *ListManagersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[37]
+	mi := &file_ernic_v1_manager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2604,7 @@ func (x *ListManagersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListManagersResponse.ProtoReflect.Descriptor instead.
 func (*ListManagersResponse) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{37}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListManagersResponse) GetManagers() []*ManagerInfo {
@@ -2363,7 +2633,7 @@ type ManagerInfo struct {
 
 func (x *ManagerInfo) Reset() {
 	*x = ManagerInfo{}
-	mi := &file_ernic_v1_manager_proto_msgTypes[38]
+	mi := &file_ernic_v1_manager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2645,7 @@ func (x *ManagerInfo) String() string {
 func (*ManagerInfo) ProtoMessage() {}
 
 func (x *ManagerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ernic_v1_manager_proto_msgTypes[38]
+	mi := &file_ernic_v1_manager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2658,7 @@ func (x *ManagerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManagerInfo.ProtoReflect.Descriptor instead.
 func (*ManagerInfo) Descriptor() ([]byte, []int) {
-	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{38}
+	return file_ernic_v1_manager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ManagerInfo) GetName() string {
@@ -2444,7 +2714,7 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x06claims\x18\x03 \x01(\v2\x15.ernic.v1.ClaimUpdateH\x00R\x06claims\x12:\n" +
 	"\fprobe_answer\x18\x04 \x01(\v2\x15.ernic.v1.ProbeAnswerH\x00R\vprobeAnswer\x12'\n" +
 	"\x05leave\x18\x05 \x01(\v2\x0f.ernic.v1.LeaveH\x00R\x05leaveB\t\n" +
-	"\amessage\"\xf4\x02\n" +
+	"\amessage\"\xa2\x03\n" +
 	"\x0fSessionResponse\x126\n" +
 	"\n" +
 	"registered\x18\x01 \x01(\v2\x14.ernic.v1.RegisteredH\x00R\n" +
@@ -2454,7 +2724,8 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x04mesh\x18\x04 \x01(\v2\x14.ernic.v1.MeshUpdateH\x00R\x04mesh\x12'\n" +
 	"\x05probe\x18\x05 \x01(\v2\x0f.ernic.v1.ProbeH\x00R\x05probe\x12'\n" +
 	"\x05drain\x18\x06 \x01(\v2\x0f.ernic.v1.DrainH\x00R\x05drain\x12.\n" +
-	"\bset_link\x18\a \x01(\v2\x11.ernic.v1.SetLinkH\x00R\asetLinkB\t\n" +
+	"\bset_link\x18\a \x01(\v2\x11.ernic.v1.SetLinkH\x00R\asetLink\x12,\n" +
+	"\x05relay\x18\b \x01(\v2\x14.ernic.v1.RelayOfferH\x00R\x05relayB\t\n" +
 	"\amessage\"\x86\x02\n" +
 	"\bRegister\x122\n" +
 	"\bprotocol\x18\x01 \x01(\v2\x16.ernic.v1.VersionRangeR\bprotocol\x12\x17\n" +
@@ -2503,7 +2774,21 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x05Probe\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\")\n" +
 	"\vProbeAnswer\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x1f\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"6\n" +
+	"\n" +
+	"RelayOffer\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\fR\x05token\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\rR\x04from\"t\n" +
+	"\fRelayRequest\x12)\n" +
+	"\x04call\x18\x01 \x01(\v2\x13.ernic.v1.RelayCallH\x00R\x04call\x12\x18\n" +
+	"\x06answer\x18\x02 \x01(\fH\x00R\x06answer\x12\x14\n" +
+	"\x04data\x18\x03 \x01(\fH\x00R\x04dataB\t\n" +
+	"\amessage\"/\n" +
+	"\tRelayCall\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\rR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\rR\x02to\"#\n" +
+	"\rRelayResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x1f\n" +
 	"\x05Drain\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\a\n" +
 	"\x05Leave\"\x12\n" +
@@ -2589,9 +2874,10 @@ const file_ernic_v1_manager_proto_rawDesc = "" +
 	"\x17REFUSAL_REASON_IDENTITY\x10\x06\x12\x19\n" +
 	"\x15REFUSAL_REASON_SILENT\x10\a\x12\x1b\n" +
 	"\x17REFUSAL_REASON_REPLACED\x10\b\x12\x1b\n" +
-	"\x17REFUSAL_REASON_SHUTDOWN\x10\t2\xad\x06\n" +
+	"\x17REFUSAL_REASON_SHUTDOWN\x10\t2\xeb\x06\n" +
 	"\x0eManagerService\x12B\n" +
-	"\aSession\x12\x18.ernic.v1.SessionRequest\x1a\x19.ernic.v1.SessionResponse(\x010\x01\x12D\n" +
+	"\aSession\x12\x18.ernic.v1.SessionRequest\x1a\x19.ernic.v1.SessionResponse(\x010\x01\x12<\n" +
+	"\x05Relay\x12\x16.ernic.v1.RelayRequest\x1a\x17.ernic.v1.RelayResponse(\x010\x01\x12D\n" +
 	"\tListNodes\x12\x1a.ernic.v1.ListNodesRequest\x1a\x1b.ernic.v1.ListNodesResponse\x12I\n" +
 	"\n" +
 	"WatchNodes\x12\x1b.ernic.v1.WatchNodesRequest\x1a\x1c.ernic.v1.WatchNodesResponse0\x01\x12A\n" +
@@ -2617,7 +2903,7 @@ func file_ernic_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_ernic_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ernic_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_ernic_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_ernic_v1_manager_proto_goTypes = []any{
 	(RefusalReason)(0),            // 0: ernic.v1.RefusalReason
 	(*SessionRequest)(nil),        // 1: ernic.v1.SessionRequest
@@ -2633,104 +2919,112 @@ var file_ernic_v1_manager_proto_goTypes = []any{
 	(*RejectedClaim)(nil),         // 11: ernic.v1.RejectedClaim
 	(*Probe)(nil),                 // 12: ernic.v1.Probe
 	(*ProbeAnswer)(nil),           // 13: ernic.v1.ProbeAnswer
-	(*Drain)(nil),                 // 14: ernic.v1.Drain
-	(*Leave)(nil),                 // 15: ernic.v1.Leave
-	(*ListNodesRequest)(nil),      // 16: ernic.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),     // 17: ernic.v1.ListNodesResponse
-	(*WatchNodesRequest)(nil),     // 18: ernic.v1.WatchNodesRequest
-	(*WatchNodesResponse)(nil),    // 19: ernic.v1.WatchNodesResponse
-	(*ListGidsRequest)(nil),       // 20: ernic.v1.ListGidsRequest
-	(*ListGidsResponse)(nil),      // 21: ernic.v1.ListGidsResponse
-	(*WatchGidsRequest)(nil),      // 22: ernic.v1.WatchGidsRequest
-	(*WatchGidsResponse)(nil),     // 23: ernic.v1.WatchGidsResponse
-	(*EvictNodeRequest)(nil),      // 24: ernic.v1.EvictNodeRequest
-	(*EvictNodeResponse)(nil),     // 25: ernic.v1.EvictNodeResponse
-	(*SetLink)(nil),               // 26: ernic.v1.SetLink
-	(*SetNodeLinkRequest)(nil),    // 27: ernic.v1.SetNodeLinkRequest
-	(*SetNodeLinkResponse)(nil),   // 28: ernic.v1.SetNodeLinkResponse
-	(*DrainNodeRequest)(nil),      // 29: ernic.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),     // 30: ernic.v1.DrainNodeResponse
-	(*WatchEventsRequest)(nil),    // 31: ernic.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),   // 32: ernic.v1.WatchEventsResponse
-	(*Event)(nil),                 // 33: ernic.v1.Event
-	(*WatchMeshRequest)(nil),      // 34: ernic.v1.WatchMeshRequest
-	(*WatchMeshResponse)(nil),     // 35: ernic.v1.WatchMeshResponse
-	(*Standby)(nil),               // 36: ernic.v1.Standby
-	(*ListManagersRequest)(nil),   // 37: ernic.v1.ListManagersRequest
-	(*ListManagersResponse)(nil),  // 38: ernic.v1.ListManagersResponse
-	(*ManagerInfo)(nil),           // 39: ernic.v1.ManagerInfo
-	(*MeshUpdate)(nil),            // 40: ernic.v1.MeshUpdate
-	(*VersionRange)(nil),          // 41: ernic.v1.VersionRange
-	(*MeshPoint)(nil),             // 42: ernic.v1.MeshPoint
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
-	(*NodeReport)(nil),            // 44: ernic.v1.NodeReport
-	(ClaimSource)(0),              // 45: ernic.v1.ClaimSource
-	(*Node)(nil),                  // 46: ernic.v1.Node
-	(*Gid)(nil),                   // 47: ernic.v1.Gid
-	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
+	(*RelayOffer)(nil),            // 14: ernic.v1.RelayOffer
+	(*RelayRequest)(nil),          // 15: ernic.v1.RelayRequest
+	(*RelayCall)(nil),             // 16: ernic.v1.RelayCall
+	(*RelayResponse)(nil),         // 17: ernic.v1.RelayResponse
+	(*Drain)(nil),                 // 18: ernic.v1.Drain
+	(*Leave)(nil),                 // 19: ernic.v1.Leave
+	(*ListNodesRequest)(nil),      // 20: ernic.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),     // 21: ernic.v1.ListNodesResponse
+	(*WatchNodesRequest)(nil),     // 22: ernic.v1.WatchNodesRequest
+	(*WatchNodesResponse)(nil),    // 23: ernic.v1.WatchNodesResponse
+	(*ListGidsRequest)(nil),       // 24: ernic.v1.ListGidsRequest
+	(*ListGidsResponse)(nil),      // 25: ernic.v1.ListGidsResponse
+	(*WatchGidsRequest)(nil),      // 26: ernic.v1.WatchGidsRequest
+	(*WatchGidsResponse)(nil),     // 27: ernic.v1.WatchGidsResponse
+	(*EvictNodeRequest)(nil),      // 28: ernic.v1.EvictNodeRequest
+	(*EvictNodeResponse)(nil),     // 29: ernic.v1.EvictNodeResponse
+	(*SetLink)(nil),               // 30: ernic.v1.SetLink
+	(*SetNodeLinkRequest)(nil),    // 31: ernic.v1.SetNodeLinkRequest
+	(*SetNodeLinkResponse)(nil),   // 32: ernic.v1.SetNodeLinkResponse
+	(*DrainNodeRequest)(nil),      // 33: ernic.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),     // 34: ernic.v1.DrainNodeResponse
+	(*WatchEventsRequest)(nil),    // 35: ernic.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),   // 36: ernic.v1.WatchEventsResponse
+	(*Event)(nil),                 // 37: ernic.v1.Event
+	(*WatchMeshRequest)(nil),      // 38: ernic.v1.WatchMeshRequest
+	(*WatchMeshResponse)(nil),     // 39: ernic.v1.WatchMeshResponse
+	(*Standby)(nil),               // 40: ernic.v1.Standby
+	(*ListManagersRequest)(nil),   // 41: ernic.v1.ListManagersRequest
+	(*ListManagersResponse)(nil),  // 42: ernic.v1.ListManagersResponse
+	(*ManagerInfo)(nil),           // 43: ernic.v1.ManagerInfo
+	(*MeshUpdate)(nil),            // 44: ernic.v1.MeshUpdate
+	(*VersionRange)(nil),          // 45: ernic.v1.VersionRange
+	(*MeshPoint)(nil),             // 46: ernic.v1.MeshPoint
+	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
+	(*NodeReport)(nil),            // 48: ernic.v1.NodeReport
+	(ClaimSource)(0),              // 49: ernic.v1.ClaimSource
+	(*Node)(nil),                  // 50: ernic.v1.Node
+	(*Gid)(nil),                   // 51: ernic.v1.Gid
+	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
 }
 var file_ernic_v1_manager_proto_depIdxs = []int32{
 	3,  // 0: ernic.v1.SessionRequest.register:type_name -> ernic.v1.Register
 	6,  // 1: ernic.v1.SessionRequest.heartbeat:type_name -> ernic.v1.Heartbeat
 	9,  // 2: ernic.v1.SessionRequest.claims:type_name -> ernic.v1.ClaimUpdate
 	13, // 3: ernic.v1.SessionRequest.probe_answer:type_name -> ernic.v1.ProbeAnswer
-	15, // 4: ernic.v1.SessionRequest.leave:type_name -> ernic.v1.Leave
+	19, // 4: ernic.v1.SessionRequest.leave:type_name -> ernic.v1.Leave
 	4,  // 5: ernic.v1.SessionResponse.registered:type_name -> ernic.v1.Registered
 	7,  // 6: ernic.v1.SessionResponse.heartbeat_ack:type_name -> ernic.v1.HeartbeatAck
 	10, // 7: ernic.v1.SessionResponse.claim_ack:type_name -> ernic.v1.ClaimAck
-	40, // 8: ernic.v1.SessionResponse.mesh:type_name -> ernic.v1.MeshUpdate
+	44, // 8: ernic.v1.SessionResponse.mesh:type_name -> ernic.v1.MeshUpdate
 	12, // 9: ernic.v1.SessionResponse.probe:type_name -> ernic.v1.Probe
-	14, // 10: ernic.v1.SessionResponse.drain:type_name -> ernic.v1.Drain
-	26, // 11: ernic.v1.SessionResponse.set_link:type_name -> ernic.v1.SetLink
-	41, // 12: ernic.v1.Register.protocol:type_name -> ernic.v1.VersionRange
-	42, // 13: ernic.v1.Register.have:type_name -> ernic.v1.MeshPoint
-	43, // 14: ernic.v1.Registered.health_interval:type_name -> google.protobuf.Duration
-	8,  // 15: ernic.v1.Registered.claims:type_name -> ernic.v1.Claim
-	0,  // 16: ernic.v1.Refusal.reason:type_name -> ernic.v1.RefusalReason
-	41, // 17: ernic.v1.Refusal.protocol:type_name -> ernic.v1.VersionRange
-	44, // 18: ernic.v1.Heartbeat.report:type_name -> ernic.v1.NodeReport
-	45, // 19: ernic.v1.Claim.source:type_name -> ernic.v1.ClaimSource
-	8,  // 20: ernic.v1.ClaimUpdate.claim:type_name -> ernic.v1.Claim
-	11, // 21: ernic.v1.ClaimAck.rejected:type_name -> ernic.v1.RejectedClaim
-	46, // 22: ernic.v1.ListNodesResponse.nodes:type_name -> ernic.v1.Node
-	46, // 23: ernic.v1.WatchNodesResponse.nodes:type_name -> ernic.v1.Node
-	47, // 24: ernic.v1.ListGidsResponse.gids:type_name -> ernic.v1.Gid
-	47, // 25: ernic.v1.WatchGidsResponse.gids:type_name -> ernic.v1.Gid
-	47, // 26: ernic.v1.WatchGidsResponse.removed:type_name -> ernic.v1.Gid
-	43, // 27: ernic.v1.EvictNodeResponse.quarantine:type_name -> google.protobuf.Duration
-	33, // 28: ernic.v1.WatchEventsResponse.events:type_name -> ernic.v1.Event
-	48, // 29: ernic.v1.Event.time:type_name -> google.protobuf.Timestamp
-	42, // 30: ernic.v1.WatchMeshRequest.have:type_name -> ernic.v1.MeshPoint
-	40, // 31: ernic.v1.WatchMeshResponse.update:type_name -> ernic.v1.MeshUpdate
-	39, // 32: ernic.v1.ListManagersResponse.managers:type_name -> ernic.v1.ManagerInfo
-	48, // 33: ernic.v1.ManagerInfo.started:type_name -> google.protobuf.Timestamp
-	1,  // 34: ernic.v1.ManagerService.Session:input_type -> ernic.v1.SessionRequest
-	16, // 35: ernic.v1.ManagerService.ListNodes:input_type -> ernic.v1.ListNodesRequest
-	18, // 36: ernic.v1.ManagerService.WatchNodes:input_type -> ernic.v1.WatchNodesRequest
-	20, // 37: ernic.v1.ManagerService.ListGids:input_type -> ernic.v1.ListGidsRequest
-	22, // 38: ernic.v1.ManagerService.WatchGids:input_type -> ernic.v1.WatchGidsRequest
-	24, // 39: ernic.v1.ManagerService.EvictNode:input_type -> ernic.v1.EvictNodeRequest
-	29, // 40: ernic.v1.ManagerService.DrainNode:input_type -> ernic.v1.DrainNodeRequest
-	27, // 41: ernic.v1.ManagerService.SetNodeLink:input_type -> ernic.v1.SetNodeLinkRequest
-	31, // 42: ernic.v1.ManagerService.WatchEvents:input_type -> ernic.v1.WatchEventsRequest
-	34, // 43: ernic.v1.ManagerService.WatchMesh:input_type -> ernic.v1.WatchMeshRequest
-	37, // 44: ernic.v1.ManagerService.ListManagers:input_type -> ernic.v1.ListManagersRequest
-	2,  // 45: ernic.v1.ManagerService.Session:output_type -> ernic.v1.SessionResponse
-	17, // 46: ernic.v1.ManagerService.ListNodes:output_type -> ernic.v1.ListNodesResponse
-	19, // 47: ernic.v1.ManagerService.WatchNodes:output_type -> ernic.v1.WatchNodesResponse
-	21, // 48: ernic.v1.ManagerService.ListGids:output_type -> ernic.v1.ListGidsResponse
-	23, // 49: ernic.v1.ManagerService.WatchGids:output_type -> ernic.v1.WatchGidsResponse
-	25, // 50: ernic.v1.ManagerService.EvictNode:output_type -> ernic.v1.EvictNodeResponse
-	30, // 51: ernic.v1.ManagerService.DrainNode:output_type -> ernic.v1.DrainNodeResponse
-	28, // 52: ernic.v1.ManagerService.SetNodeLink:output_type -> ernic.v1.SetNodeLinkResponse
-	32, // 53: ernic.v1.ManagerService.WatchEvents:output_type -> ernic.v1.WatchEventsResponse
-	35, // 54: ernic.v1.ManagerService.WatchMesh:output_type -> ernic.v1.WatchMeshResponse
-	38, // 55: ernic.v1.ManagerService.ListManagers:output_type -> ernic.v1.ListManagersResponse
-	45, // [45:56] is the sub-list for method output_type
-	34, // [34:45] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	18, // 10: ernic.v1.SessionResponse.drain:type_name -> ernic.v1.Drain
+	30, // 11: ernic.v1.SessionResponse.set_link:type_name -> ernic.v1.SetLink
+	14, // 12: ernic.v1.SessionResponse.relay:type_name -> ernic.v1.RelayOffer
+	45, // 13: ernic.v1.Register.protocol:type_name -> ernic.v1.VersionRange
+	46, // 14: ernic.v1.Register.have:type_name -> ernic.v1.MeshPoint
+	47, // 15: ernic.v1.Registered.health_interval:type_name -> google.protobuf.Duration
+	8,  // 16: ernic.v1.Registered.claims:type_name -> ernic.v1.Claim
+	0,  // 17: ernic.v1.Refusal.reason:type_name -> ernic.v1.RefusalReason
+	45, // 18: ernic.v1.Refusal.protocol:type_name -> ernic.v1.VersionRange
+	48, // 19: ernic.v1.Heartbeat.report:type_name -> ernic.v1.NodeReport
+	49, // 20: ernic.v1.Claim.source:type_name -> ernic.v1.ClaimSource
+	8,  // 21: ernic.v1.ClaimUpdate.claim:type_name -> ernic.v1.Claim
+	11, // 22: ernic.v1.ClaimAck.rejected:type_name -> ernic.v1.RejectedClaim
+	16, // 23: ernic.v1.RelayRequest.call:type_name -> ernic.v1.RelayCall
+	50, // 24: ernic.v1.ListNodesResponse.nodes:type_name -> ernic.v1.Node
+	50, // 25: ernic.v1.WatchNodesResponse.nodes:type_name -> ernic.v1.Node
+	51, // 26: ernic.v1.ListGidsResponse.gids:type_name -> ernic.v1.Gid
+	51, // 27: ernic.v1.WatchGidsResponse.gids:type_name -> ernic.v1.Gid
+	51, // 28: ernic.v1.WatchGidsResponse.removed:type_name -> ernic.v1.Gid
+	47, // 29: ernic.v1.EvictNodeResponse.quarantine:type_name -> google.protobuf.Duration
+	37, // 30: ernic.v1.WatchEventsResponse.events:type_name -> ernic.v1.Event
+	52, // 31: ernic.v1.Event.time:type_name -> google.protobuf.Timestamp
+	46, // 32: ernic.v1.WatchMeshRequest.have:type_name -> ernic.v1.MeshPoint
+	44, // 33: ernic.v1.WatchMeshResponse.update:type_name -> ernic.v1.MeshUpdate
+	43, // 34: ernic.v1.ListManagersResponse.managers:type_name -> ernic.v1.ManagerInfo
+	52, // 35: ernic.v1.ManagerInfo.started:type_name -> google.protobuf.Timestamp
+	1,  // 36: ernic.v1.ManagerService.Session:input_type -> ernic.v1.SessionRequest
+	15, // 37: ernic.v1.ManagerService.Relay:input_type -> ernic.v1.RelayRequest
+	20, // 38: ernic.v1.ManagerService.ListNodes:input_type -> ernic.v1.ListNodesRequest
+	22, // 39: ernic.v1.ManagerService.WatchNodes:input_type -> ernic.v1.WatchNodesRequest
+	24, // 40: ernic.v1.ManagerService.ListGids:input_type -> ernic.v1.ListGidsRequest
+	26, // 41: ernic.v1.ManagerService.WatchGids:input_type -> ernic.v1.WatchGidsRequest
+	28, // 42: ernic.v1.ManagerService.EvictNode:input_type -> ernic.v1.EvictNodeRequest
+	33, // 43: ernic.v1.ManagerService.DrainNode:input_type -> ernic.v1.DrainNodeRequest
+	31, // 44: ernic.v1.ManagerService.SetNodeLink:input_type -> ernic.v1.SetNodeLinkRequest
+	35, // 45: ernic.v1.ManagerService.WatchEvents:input_type -> ernic.v1.WatchEventsRequest
+	38, // 46: ernic.v1.ManagerService.WatchMesh:input_type -> ernic.v1.WatchMeshRequest
+	41, // 47: ernic.v1.ManagerService.ListManagers:input_type -> ernic.v1.ListManagersRequest
+	2,  // 48: ernic.v1.ManagerService.Session:output_type -> ernic.v1.SessionResponse
+	17, // 49: ernic.v1.ManagerService.Relay:output_type -> ernic.v1.RelayResponse
+	21, // 50: ernic.v1.ManagerService.ListNodes:output_type -> ernic.v1.ListNodesResponse
+	23, // 51: ernic.v1.ManagerService.WatchNodes:output_type -> ernic.v1.WatchNodesResponse
+	25, // 52: ernic.v1.ManagerService.ListGids:output_type -> ernic.v1.ListGidsResponse
+	27, // 53: ernic.v1.ManagerService.WatchGids:output_type -> ernic.v1.WatchGidsResponse
+	29, // 54: ernic.v1.ManagerService.EvictNode:output_type -> ernic.v1.EvictNodeResponse
+	34, // 55: ernic.v1.ManagerService.DrainNode:output_type -> ernic.v1.DrainNodeResponse
+	32, // 56: ernic.v1.ManagerService.SetNodeLink:output_type -> ernic.v1.SetNodeLinkResponse
+	36, // 57: ernic.v1.ManagerService.WatchEvents:output_type -> ernic.v1.WatchEventsResponse
+	39, // 58: ernic.v1.ManagerService.WatchMesh:output_type -> ernic.v1.WatchMeshResponse
+	42, // 59: ernic.v1.ManagerService.ListManagers:output_type -> ernic.v1.ListManagersResponse
+	48, // [48:60] is the sub-list for method output_type
+	36, // [36:48] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_ernic_v1_manager_proto_init() }
@@ -2754,6 +3048,12 @@ func file_ernic_v1_manager_proto_init() {
 		(*SessionResponse_Probe)(nil),
 		(*SessionResponse_Drain)(nil),
 		(*SessionResponse_SetLink)(nil),
+		(*SessionResponse_Relay)(nil),
+	}
+	file_ernic_v1_manager_proto_msgTypes[14].OneofWrappers = []any{
+		(*RelayRequest_Call)(nil),
+		(*RelayRequest_Answer)(nil),
+		(*RelayRequest_Data)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2761,7 +3061,7 @@ func file_ernic_v1_manager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ernic_v1_manager_proto_rawDesc), len(file_ernic_v1_manager_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   39,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	ManagerService_Session_FullMethodName      = "/ernic.v1.ManagerService/Session"
+	ManagerService_Relay_FullMethodName        = "/ernic.v1.ManagerService/Relay"
 	ManagerService_ListNodes_FullMethodName    = "/ernic.v1.ManagerService/ListNodes"
 	ManagerService_WatchNodes_FullMethodName   = "/ernic.v1.ManagerService/WatchNodes"
 	ManagerService_ListGids_FullMethodName     = "/ernic.v1.ManagerService/ListGids"
@@ -46,6 +47,10 @@ type ManagerServiceClient interface {
 	// of everything after it is that of the stream. Either side ends a session on which nothing came for three health
 	// intervals. A refusal is a status that carries a Refusal as a detail.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
+	// Relay joins two workers that cannot reach each other: one calls, the manager tells the other one over its session, and
+	// that one answers with a stream of its own. What one sends then comes out at the other. It is bytes to the manager: the
+	// workers protect and check their connection as ever.
+	Relay(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RelayRequest, RelayResponse], error)
 	// ListNodes returns the manager and all nodes it knows, by id.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	// WatchNodes sends all nodes once and then every node that changes.
@@ -90,6 +95,19 @@ func (c *managerServiceClient) Session(ctx context.Context, opts ...grpc.CallOpt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ManagerService_SessionClient = grpc.BidiStreamingClient[SessionRequest, SessionResponse]
 
+func (c *managerServiceClient) Relay(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RelayRequest, RelayResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[1], ManagerService_Relay_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RelayRequest, RelayResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagerService_RelayClient = grpc.BidiStreamingClient[RelayRequest, RelayResponse]
+
 func (c *managerServiceClient) ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListNodesResponse)
@@ -102,7 +120,7 @@ func (c *managerServiceClient) ListNodes(ctx context.Context, in *ListNodesReque
 
 func (c *managerServiceClient) WatchNodes(ctx context.Context, in *WatchNodesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchNodesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[1], ManagerService_WatchNodes_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[2], ManagerService_WatchNodes_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +149,7 @@ func (c *managerServiceClient) ListGids(ctx context.Context, in *ListGidsRequest
 
 func (c *managerServiceClient) WatchGids(ctx context.Context, in *WatchGidsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchGidsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[2], ManagerService_WatchGids_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[3], ManagerService_WatchGids_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +198,7 @@ func (c *managerServiceClient) SetNodeLink(ctx context.Context, in *SetNodeLinkR
 
 func (c *managerServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[3], ManagerService_WatchEvents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[4], ManagerService_WatchEvents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +217,7 @@ type ManagerService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsRe
 
 func (c *managerServiceClient) WatchMesh(ctx context.Context, in *WatchMeshRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchMeshResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[4], ManagerService_WatchMesh_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &ManagerService_ServiceDesc.Streams[5], ManagerService_WatchMesh_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -236,6 +254,10 @@ type ManagerServiceServer interface {
 	// of everything after it is that of the stream. Either side ends a session on which nothing came for three health
 	// intervals. A refusal is a status that carries a Refusal as a detail.
 	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
+	// Relay joins two workers that cannot reach each other: one calls, the manager tells the other one over its session, and
+	// that one answers with a stream of its own. What one sends then comes out at the other. It is bytes to the manager: the
+	// workers protect and check their connection as ever.
+	Relay(grpc.BidiStreamingServer[RelayRequest, RelayResponse]) error
 	// ListNodes returns the manager and all nodes it knows, by id.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	// WatchNodes sends all nodes once and then every node that changes.
@@ -269,6 +291,9 @@ type UnimplementedManagerServiceServer struct{}
 
 func (UnimplementedManagerServiceServer) Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error {
 	return status.Error(codes.Unimplemented, "method Session not implemented")
+}
+func (UnimplementedManagerServiceServer) Relay(grpc.BidiStreamingServer[RelayRequest, RelayResponse]) error {
+	return status.Error(codes.Unimplemented, "method Relay not implemented")
 }
 func (UnimplementedManagerServiceServer) ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNodes not implemented")
@@ -327,6 +352,13 @@ func _ManagerService_Session_Handler(srv interface{}, stream grpc.ServerStream) 
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ManagerService_SessionServer = grpc.BidiStreamingServer[SessionRequest, SessionResponse]
+
+func _ManagerService_Relay_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ManagerServiceServer).Relay(&grpc.GenericServerStream[RelayRequest, RelayResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagerService_RelayServer = grpc.BidiStreamingServer[RelayRequest, RelayResponse]
 
 func _ManagerService_ListNodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListNodesRequest)
@@ -516,6 +548,12 @@ var ManagerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Session",
 			Handler:       _ManagerService_Session_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Relay",
+			Handler:       _ManagerService_Relay_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

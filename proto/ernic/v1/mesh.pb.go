@@ -1086,7 +1086,9 @@ type LinkReport struct {
 	Reconnects      uint64               `protobuf:"varint,6,opt,name=reconnects,proto3" json:"reconnects,omitempty"`
 	ConnectFailures uint64               `protobuf:"varint,7,opt,name=connect_failures,json=connectFailures,proto3" json:"connect_failures,omitempty"`
 	// Why the last attempt failed or the link was lost; empty if neither happened.
-	LastError     string `protobuf:"bytes,8,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	LastError string `protobuf:"bytes,8,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	// Connections of those that are up go by way of the manager, because none can be made directly.
+	Relayed       bool `protobuf:"varint,9,opt,name=relayed,proto3" json:"relayed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1175,6 +1177,13 @@ func (x *LinkReport) GetLastError() string {
 		return x.LastError
 	}
 	return ""
+}
+
+func (x *LinkReport) GetRelayed() bool {
+	if x != nil {
+		return x.Relayed
+	}
+	return false
 }
 
 // Gid is one claim as operators see it.
@@ -1334,7 +1343,7 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apresent\x18\x02 \x01(\bR\apresent\x12\x0e\n" +
 	"\x02up\x18\x03 \x01(\bR\x02up\x12\x10\n" +
-	"\x03mtu\x18\x04 \x01(\rR\x03mtu\"\xa0\x02\n" +
+	"\x03mtu\x18\x04 \x01(\rR\x03mtu\"\xba\x02\n" +
 	"\n" +
 	"LinkReport\x12\x17\n" +
 	"\apeer_id\x18\x01 \x01(\rR\x06peerId\x12)\n" +
@@ -1347,7 +1356,8 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"reconnects\x12)\n" +
 	"\x10connect_failures\x18\a \x01(\x04R\x0fconnectFailures\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\b \x01(\tR\tlastError\"\xdf\x01\n" +
+	"last_error\x18\b \x01(\tR\tlastError\x12\x18\n" +
+	"\arelayed\x18\t \x01(\bR\arelayed\"\xdf\x01\n" +
 	"\x03Gid\x12\x10\n" +
 	"\x03gid\x18\x01 \x01(\fR\x03gid\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\rR\x06nodeId\x12-\n" +

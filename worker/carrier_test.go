@@ -125,7 +125,7 @@ func TestTransmit_WithoutRouteOrLinkLosesAndCounts(t *testing.T) {
 	}
 }
 
-func TestTransmit_OnlyConnectedTrafficMayWaitForRoom(t *testing.T) {
+func TestP5_OnlyConnectedTrafficMayWaitForRoom(t *testing.T) {
 	dst := &packet.Address{}
 	link := &fakeLink{}
 	k := &carrier{router: fixedRoute{dst.GID: 1}}
@@ -190,7 +190,7 @@ func TestReceive_DeliversWhatTransmitSent(t *testing.T) {
 	}
 }
 
-func TestReceive_RefusesWhatIsNoPacketAndReleasesIt(t *testing.T) {
+func TestP11_WhatIsNoPacketIsRefusedAndReleased(t *testing.T) {
 	e, owner := &fakeEngine{}, new(counted)
 	k := &carrier{engine: e}
 	k.Receive(&fabric.Frame{Class: fabric.Reliable, Header: []byte("short"), Owner: owner})

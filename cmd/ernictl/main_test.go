@@ -170,7 +170,7 @@ func cells(table string) [][]string {
 	return rows
 }
 
-func TestNodesShowsManagerAndWorkers(t *testing.T) {
+func TestSection6_NodesShowsManagerAndWorkers(t *testing.T) {
 	m := startMesh(t)
 	m.worker("alpha")
 	m.worker("beta")
@@ -210,7 +210,7 @@ func TestNodesShowsManagerAndWorkers(t *testing.T) {
 	}
 }
 
-func TestNodesAndGidsAreTheSameInEveryFormat(t *testing.T) {
+func TestSection6_NodesAndGidsAreTheSameInEveryFormat(t *testing.T) {
 	m := startMesh(t)
 	m.worker("alpha", "fe80::1", "10.0.0.1")
 	_, out, _ := ernictl(t, "gids", "--manager", m.address, "-o", "json")
@@ -261,7 +261,7 @@ func TestListsAreEmptyNotNull(t *testing.T) {
 	}
 }
 
-func TestWatchShowsChangesUntilItIsEnded(t *testing.T) {
+func TestSection6_WatchShowsChangesUntilItIsEnded(t *testing.T) {
 	m := startMesh(t)
 	m.worker("alpha", "10.0.0.1")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -358,7 +358,7 @@ func TestTheManagerComesFromTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestExitStatusAndOneClearSentence(t *testing.T) {
+func TestSection6_ExitStatusAndOneClearSentence(t *testing.T) {
 	m := startMesh(t)
 	for _, tc := range []struct {
 		args   []string

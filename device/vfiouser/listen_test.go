@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestListenSetsModeAndGroup(t *testing.T) {
+func TestS5_ListenSetsModeAndGroup(t *testing.T) {
 	leakCheck(t)
 	gid := os.Getgid()
 	for name, q := range map[string]struct {
@@ -107,7 +107,7 @@ func stale(t *testing.T, path string) {
 	l.Close()
 }
 
-func TestListenReplacesAStaleSocketAndRefusesALiveOne(t *testing.T) {
+func TestS5_ListenReplacesAStaleSocketAndRefusesALiveOne(t *testing.T) {
 	leakCheck(t)
 	path := filepath.Join(t.TempDir(), "s")
 	stale(t, path)

@@ -123,7 +123,7 @@ func freePort(t *testing.T) string {
 var patient = verbs.ConnectOptions{Timeout: 17, Retry: 7}
 
 // Every message arrives once and in order, whatever becomes of the connections.
-func TestReliableTrafficSurvivesCutLinks(t *testing.T) {
+func TestP7_ReliableTrafficSurvivesCutLinks(t *testing.T) {
 	a, b, p := cutTopology(t)
 	qa, qb := connected(a, b, verbs.RC, patient)
 	const size, burst, total = 30000, 24, 24 * 7
@@ -166,7 +166,7 @@ func TestReliableTrafficSurvivesCutLinks(t *testing.T) {
 
 // A link that stays away uses up the guest's retries, and a new queue pair works
 // when it is back.
-func TestLinkThatStaysAwayExceedsRetries(t *testing.T) {
+func TestP7_LinkThatStaysAwayExceedsRetries(t *testing.T) {
 	a, b, p := cutTopology(t)
 	sendOnce(t, a, b)
 	qa, _ := connected(a, b, verbs.RC, quickly)

@@ -35,7 +35,7 @@ type scenario struct {
 func inKernel(p topology) bool  { return p.kernel }
 func inProcess(p topology) bool { return !p.kernel }
 
-func TestScenarios(t *testing.T) {
+func TestP12_ScenariosAreTheSameOnEveryLink(t *testing.T) {
 	for _, p := range topologies {
 		t.Run(p.name, func(t *testing.T) {
 			nodes, guests := p.build(t)

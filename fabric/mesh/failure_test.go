@@ -18,7 +18,7 @@ import (
 	"github.com/ernic-dev/ernic/fabric/directory"
 )
 
-func TestCut_LinkComesBackAndOrderHolds(t *testing.T) {
+func TestP4_OrderHoldsWhenACutLinkComesBack(t *testing.T) {
 	b := newBed(t)
 	var mu sync.Mutex
 	var raw []net.Conn
@@ -97,7 +97,7 @@ func TestCut_LinkComesBackAndOrderHolds(t *testing.T) {
 // While a peer cannot be reached frames are dropped and counted, never held for
 // ever; whoever was pushed back hears of room; the link is made once the peer
 // is there.
-func TestUnreachable_DropsAndBacksOffAndComesUpLater(t *testing.T) {
+func TestP1_AnUnreachablePeerIsTriedUntilItComesUp(t *testing.T) {
 	for _, self := range []uint32{1, 3} { // node 2 is asked, or dialed
 		synctest.Test(t, func(t *testing.T) {
 			b := newMemBed(t)

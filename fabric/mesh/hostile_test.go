@@ -106,7 +106,7 @@ func TestHostile_FramesWithAForeignSourceOrDestinationAreCounted(t *testing.T) {
 	})
 }
 
-func TestHostile_BadMessagesEndTheConnectionAndAreCounted(t *testing.T) {
+func TestP11_BadMessagesEndTheConnectionAndAreCounted(t *testing.T) {
 	for name, spoil := range map[string]func(i *impostor){
 		"magic":           func(i *impostor) { i.send(wire.Frame{Src: 1, Dst: 2}, func(b []byte) { b[0] = 0 }) },
 		"length":          func(i *impostor) { i.send(wire.Frame{Src: 1, Dst: 2}, func(b []byte) { b[15]++ }) },

@@ -37,7 +37,7 @@ func TestSend_MakesTheLinkFromEitherSideAndServesTheOwnNode(t *testing.T) {
 	}
 }
 
-func TestSend_FromBothSidesAtOnceMakesOneLink(t *testing.T) {
+func TestP1_SendFromBothSidesAtOnceMakesOneLink(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			b := newMemBed(t)

@@ -110,7 +110,7 @@ func pour(t testing.TB, l *Link, c *checker, book *ledger, dst, flow uint32, fra
 // Both sides send at full speed to slow receivers over several lanes: every
 // flow arrives whole and in order although its memory is used again as soon as
 // it is released, nothing deadlocks, every owner is released.
-func TestTraffic_BothWaysAtFullSpeedKeepsOrder(t *testing.T) {
+func TestP6_TrafficBothWaysAtFullSpeedKeepsOrder(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { bothWays(t, nil, nil) })
 	t.Run("tls", func(t *testing.T) {
 		ca := newAuthority(t)
@@ -201,7 +201,7 @@ func TestTraffic_ManyNodes(t *testing.T) {
 
 // A receiver that stands still costs bounded memory: reliable senders are
 // pushed back, lossy frames are dropped, and all goes on when it moves again.
-func TestBackPressure_BoundsMemoryAndEnds(t *testing.T) {
+func TestP5_BackPressureBoundsMemoryAndEnds(t *testing.T) {
 	b := newBed(t)
 	gate := make(chan struct{})
 	var got, lossy atomic.Int64
@@ -295,7 +295,7 @@ func TestBackPressure_BoundsMemoryAndEnds(t *testing.T) {
 
 // A bulk flow on the same lane delays a small frame by about a chunk, not by
 // what it has queued.
-func TestFairness_SmallFrameOvertakesABulkFlowOnTheSameLane(t *testing.T) {
+func TestP3_SmallFrameOvertakesABulkFlowOnTheSameLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemBed(t)
 		var mu sync.Mutex

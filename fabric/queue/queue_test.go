@@ -101,7 +101,7 @@ func TestPop_KeepsOrderWithinAFlowAndLosesNothing(t *testing.T) {
 	}
 }
 
-func TestPop_DelaysAQuietFlowByOneChunk(t *testing.T) {
+func TestP3_PopDelaysAQuietFlowByOneChunk(t *testing.T) {
 	q := New(limits(t, Limits{Reliable: 64 << 20}))
 	flows := flowsOfDifferentGroups(4)
 	chunk := make([]byte, fabric.MaxChunk)
@@ -197,7 +197,7 @@ func TestPop_LeavesAFrameLargerThanTheLimit(t *testing.T) {
 	}
 }
 
-func TestPush_StarvesAReliableGroupAndTellsOfRoomOnce(t *testing.T) {
+func TestP4_PushStarvesAReliableGroupAloneAndTellsOfRoomOnce(t *testing.T) {
 	q := New(limits(t, Limits{Group: 1 << 20}))
 	f := fabric.Frame{Flow: 7, Class: fabric.Reliable, Payload: make([]byte, 64<<10)}
 	n := 0

@@ -34,7 +34,7 @@ func (p *pair) untilError(limit time.Duration) (time.Duration, qp.Status) {
 
 // A guest whose peer never answers hears of it after retry_cnt+1 times the
 // timeout it has set, to the microsecond.
-func TestTimeout_TimesRetryCountIsExact(t *testing.T) {
+func TestP9_TimeoutTimesRetryCountIsExact(t *testing.T) {
 	for _, timeout := range []uint8{6, 8, 10, 12} {
 		for _, retries := range []uint8{0, 1, 3, 7} {
 			t.Run(fmt.Sprintf("timeout=%d,retry_cnt=%d", timeout, retries), func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestTimeout_TimesRetryCountIsExact(t *testing.T) {
 
 // A peer without a receive costs rnr_retry waits of its own RNR timer, then
 // the error; 7 waits for ever.
-func TestTimeout_RNRTimesRetryCountIsExact(t *testing.T) {
+func TestP8_RNRTimesRetryCountIsExact(t *testing.T) {
 	for _, rnr := range []uint8{0, 1, 6} {
 		t.Run(fmt.Sprintf("rnr_retry=%d", rnr), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

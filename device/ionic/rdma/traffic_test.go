@@ -333,7 +333,7 @@ func TestConnected_RetryExceeded(t *testing.T) {
 }
 
 // Each row of refusals by the peer's memory: what each side is told.
-func TestConnected_RemoteRefusals(t *testing.T) {
+func TestP10_RemoteRefusalsOfAConnection(t *testing.T) {
 	type setup struct {
 		b        *node
 		dst      uint64

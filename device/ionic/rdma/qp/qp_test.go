@@ -368,7 +368,7 @@ func TestTransfer_DeepQueue(t *testing.T) {
 
 // A refused request leaves every byte of the responder as it was, also when
 // only the end of a large message is out of range.
-func TestRefusal_ChangesNoByte(t *testing.T) {
+func TestP10_ARefusedRequestChangesNoByte(t *testing.T) {
 	w, a, b := pair(t, qp.RC, plain)
 	copy(b.keys[1].buf, noise(8<<20, 3))
 	before := string(b.keys[1].buf)

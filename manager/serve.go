@@ -34,6 +34,7 @@ func newFront(l net.Listener, service ernicv1.ManagerServiceServer, guard identi
 	interval := max(time.Second, cfg.Core.Defaults().HealthInterval)
 	f.server = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxConcurrentStreams(64),
 		// A connection that says nothing, or never asks for anything, does not stay.
 		grpc.ConnectionTimeout(10 * time.Second),

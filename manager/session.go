@@ -248,19 +248,19 @@ func (s *Server) write(stream grpc.BidiStreamingServer[ernicv1.SessionRequest, e
 
 // sendUpdate sends what the worker of a session does not know yet, if anything.
 func (s *Server) sendUpdate(stream grpc.BidiStreamingServer[ernicv1.SessionRequest, ernicv1.SessionResponse], ss *session) (bool, error) {
-	parts, history, revision := s.updatesSince(ss.history, ss.revision)
-	if len(parts) == 0 {
+	u, to := s.updateSince(point{ss.history, ss.revision})
+	if u == nil {
 		return false, nil
 	}
-	for _, m := range parts {
-		if err := stream.Send(m); err != nil {
+	for _, raw := range u.parts {
+		if err := stream.SendMsg(raw); err != nil {
 			return false, err
 		}
 	}
 	s.counters.meshUpdates.Add(1)
-	if parts[0].GetMesh().GetSnapshot() {
+	if u.snapshot {
 		s.counters.meshSnapshots.Add(1)
 	}
-	ss.history, ss.revision = history, revision
+	ss.history, ss.revision = to.history, to.revision
 	return true, nil
 }

@@ -107,13 +107,20 @@ func (s *Server) WatchMesh(r *ernicv1.WatchMeshRequest, stream grpc.ServerStream
 		at = point{core.History(h), r.GetHave().GetRevision()}
 	}
 	return s.follow(stream.Context(), s.cfg.UpdateGap, func() error {
-		parts, history, revision := s.updatesSince(at.history, at.revision)
-		for _, m := range parts {
-			if err := stream.Send(&ernicv1.WatchMeshResponse{Update: m.GetMesh()}); err != nil {
+		u, to := s.updateSince(at)
+		if u == nil {
+			return nil
+		}
+		for _, raw := range u.parts {
+			m, err := decodeUpdate(raw)
+			if err != nil {
+				return err
+			}
+			if err := stream.Send(&ernicv1.WatchMeshResponse{Update: m}); err != nil {
 				return err
 			}
 		}
-		at = point{history, revision}
+		at = to
 		return nil
 	})
 }

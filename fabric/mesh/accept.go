@@ -63,8 +63,6 @@ type inbound struct {
 	link *Link
 	raw  net.Conn
 	pool *slabPool
-	// plain is what gRPC sees of raw, nil with encryption.
-	plain *plainConn
 
 	conn    *conn       // the lane's, set by the handler
 	greeted atomic.Bool // the hello came, good or bad
@@ -83,7 +81,6 @@ func (in *inbound) serve() {
 		_ = in.raw.Close()
 		return
 	}
-	in.plain, _ = conn.(*plainConn)
 	server := grpc.NewServer(
 		grpc.Creds(l.opts.ServerCredentials),
 		grpc.ConnectionTimeout(l.opts.Timing.Hello),
@@ -216,7 +213,7 @@ func (in *inbound) serveHello(stream grpc.ServerStream, h *wire.Hello) error {
 	if err := stream.SendMsg(rawBytes(own.Append(nil))); err != nil {
 		return refusal{codes.Unavailable, fmt.Errorf("answering the hello: %w", text(err))}
 	}
-	c := newConn(ln, stream, in.pool, in.plain, version, h.Instance, in.sever)
+	c := newConn(ln, stream, in.pool, version, h.Instance, in.sever)
 	in.conn = c
 	if err := p.attach(c); err != nil {
 		return refusal{codes.Unavailable, err}

@@ -40,12 +40,10 @@ type control struct {
 
 // conn is one connection of a lane, from hello to its end.
 type conn struct {
-	lane   *lane
-	stream exchange
-	pool   *slabPool
-	// tellsWritten says that written is called for each message.
-	tellsWritten bool
-	version      uint8
+	lane    *lane
+	stream  exchange
+	pool    *slabPool
+	version uint8
 	// instance of the process at the other end.
 	instance [16]byte
 	// sever breaks the connection at once; both directions then fail. It may be
@@ -84,16 +82,12 @@ type conn struct {
 	pulsed uint64 // rxMessages at the last pulse
 }
 
-func newConn(ln *lane, stream exchange, pool *slabPool, plain *plainConn, version uint8, instance [16]byte, sever func()) *conn {
+func newConn(ln *lane, stream exchange, pool *slabPool, version uint8, instance [16]byte, sever func()) *conn {
 	c := &conn{
 		lane: ln, stream: stream, pool: pool, version: version, instance: instance, sever: sever,
 		ended: make(chan struct{}),
 	}
 	c.wake.L = &ln.mu
-	if plain != nil {
-		c.tellsWritten = true
-		plain.carries.Store(c)
-	}
 	return c
 }
 
@@ -131,7 +125,7 @@ func (c *conn) fill() *txBatch {
 	} else {
 		b = newTxBatch(c)
 	}
-	b.start(c.tellsWritten)
+	b.start()
 	p := c.lane.peer
 	w := wire.Frame{Src: p.link.opts.Self, Dst: p.node}
 	c.addControl(b, &w, wire.Ping, &c.ping)
@@ -193,22 +187,6 @@ func (c *conn) transmit(b *txBatch) {
 		c.wake.Signal()
 	}
 	ln.mu.Unlock()
-}
-
-// written is told that the oldest message that gRPC holds has been written, or
-// never will be.
-func (c *conn) written() {
-	ln := c.lane
-	ln.mu.Lock()
-	i := slices.IndexFunc(c.flying, func(b *txBatch) bool { return !b.written })
-	if i < 0 {
-		ln.mu.Unlock()
-		return
-	}
-	b := c.flying[i]
-	b.written = true
-	ln.mu.Unlock()
-	b.unref()
 }
 
 // recycle takes back a batch that gRPC is done with.

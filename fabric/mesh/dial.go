@@ -32,7 +32,6 @@ const (
 // outbound is a connection that this node dialed, after the hellos.
 type outbound struct {
 	raw    net.Conn
-	plain  *plainConn // nil with encryption
 	cc     *grpc.ClientConn
 	cancel context.CancelFunc
 	stream grpc.ClientStream
@@ -60,7 +59,7 @@ func (l *Link) dialLane(ctx context.Context, ln *lane, node directory.Node) erro
 	if err != nil {
 		return fmt.Errorf("node %d at %s, lane %d: %w", node.ID, node.Address, ln.index, err)
 	}
-	c := newConn(ln, o.stream, o.pool, o.plain, version, o.peer.Instance, o.sever)
+	c := newConn(ln, o.stream, o.pool, version, o.peer.Instance, o.sever)
 	if err := p.attach(c); err != nil {
 		o.close()
 		return err
@@ -111,7 +110,6 @@ func (l *Link) dial(ctx context.Context, p *peer, node directory.Node, own wire.
 		_ = raw.Close()
 		return nil, 0, err
 	}
-	o.plain, _ = conn.(*plainConn)
 	o.cc, err = grpc.NewClient("passthrough:///"+node.Address,
 		grpc.WithTransportCredentials(l.opts.ClientCredentials),
 		grpc.WithContextDialer(once(conn)),

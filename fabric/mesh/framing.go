@@ -26,10 +26,9 @@ type framing struct {
 	left   int  // bytes of the frame's payload that have not passed
 	data   bool // the latest frame is a DATA frame
 
-	prefix   [messagePrefix]byte
-	known    int // bytes of prefix that have passed
-	message  int // bytes of the message that have not passed, once the prefix has
-	complete int // messages that have passed
+	prefix  [messagePrefix]byte
+	known   int // bytes of prefix that have passed
+	message int // bytes of the message that have not passed, once the prefix has
 }
 
 // follow tells of bytes that have passed.
@@ -74,7 +73,6 @@ func (f *framing) followData(b []byte) {
 		b = b[n:]
 		if f.known == messagePrefix && f.message == 0 {
 			f.known = 0
-			f.complete++
 		}
 	}
 }

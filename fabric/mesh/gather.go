@@ -20,18 +20,18 @@ const (
 // pieces; gather points at those that belong to a message and writes all
 // pieces of the message with one system call. Everything else goes out at once.
 //
-// The memory of a message must not change until written was called for it.
+// The memory of a message must not change until its last piece was taken: the
+// message is written by then, or never will be. gRPC frees its buffers one by
+// one before that; a batch waits for the last.
 type gather struct {
-	to      socket.Stream
-	frames  framing
-	written func(messages int) // complete messages have been written, or never will be
+	to     socket.Stream
+	frames framing
 
 	pieces [][]byte
 	held   int
 	small  []byte
 	// extends is set when the last piece is the end of small.
 	extends bool
-	told    int // messages of frames.complete that written has heard of
 	err     error
 }
 
@@ -41,10 +41,10 @@ func (g *gather) Write(b []byte) (int, error) {
 		return 0, g.err
 	}
 	stable := g.frames.data && g.frames.left >= len(b) && len(b) >= copyBelow
-	if !stable && len(g.small)+len(b) > cap(g.small) {
-		g.flush() // before b counts: its message is not complete for what goes out
-	}
 	g.frames.follow(b)
+	if !stable && len(g.small)+len(b) > cap(g.small) {
+		g.flush()
+	}
 	if stable {
 		g.pieces = append(g.pieces, b)
 		g.held += len(b)
@@ -87,8 +87,4 @@ func (g *gather) flush() {
 	}
 	clear(g.pieces)
 	g.pieces, g.small, g.held, g.extends = g.pieces[:0], g.small[:0], 0, false
-	if n := g.frames.complete - g.told; n > 0 {
-		g.told += n
-		g.written(n)
-	}
 }

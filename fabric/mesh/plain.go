@@ -4,7 +4,6 @@ package mesh
 
 import (
 	"net"
-	"sync/atomic"
 
 	"github.com/ernic-dev/ernic/fabric/socket"
 )
@@ -16,10 +15,6 @@ type plainConn struct {
 	net.Conn
 	out gather
 	in  scatter
-	// carries is the lane's connection once the hellos are exchanged.
-	carries atomic.Pointer[conn]
-	// greeted is set when the hello, the first message, is written.
-	greeted bool
 }
 
 // newPlainConn wraps a connection. dials says whether this end made it.
@@ -29,7 +24,7 @@ func newPlainConn(raw net.Conn, pool *slabPool, dials bool) (*plainConn, error) 
 		return nil, err
 	}
 	c := &plainConn{Conn: raw}
-	c.out = gather{to: s, written: c.written, small: make([]byte, 0, copies)}
+	c.out = gather{to: s, small: make([]byte, 0, copies)}
 	c.in = scatter{from: s, pool: pool, look: make([]byte, lookAhead)}
 	if dials {
 		c.out.frames.skip = prefaceLen
@@ -44,17 +39,6 @@ func (c *plainConn) Read(p []byte) (int, error) { return c.in.Read(p) }
 
 // Write implements net.Conn.
 func (c *plainConn) Write(p []byte) (int, error) { return c.out.Write(p) }
-
-// written is told of messages whose memory is not looked at any more.
-func (c *plainConn) written(messages int) {
-	if !c.greeted {
-		c.greeted = true
-		messages--
-	}
-	for range messages {
-		c.carries.Load().written()
-	}
-}
 
 // grpcBuffers are the sizes of gRPC's buffers of a connection.
 type grpcBuffers struct{ read, write int }

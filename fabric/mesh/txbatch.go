@@ -28,16 +28,13 @@ var zeros [2 * pooledAbove]byte
 // connection and goes back there when gRPC has freed all of its buffers.
 type txBatch struct {
 	conn   *conn
-	refs   atomic.Int32 // buffers gRPC has not freed, one until sent, one until written
+	refs   atomic.Int32 // buffers gRPC has not freed, plus one while filled
 	frames int
 	// controls is how many of the frames are not data.
 	controls int
 	bytes    int // transport bytes of data frames
 	area     int // bytes in the payload area
 
-	// written is set when the connection has written the message, or gave up;
-	// guarded by lane.mu.
-	written  bool
 	released atomic.Bool // the owners of payloads are released
 
 	piece    piece
@@ -72,14 +69,9 @@ func newTxBatch(c *conn) *txBatch {
 	return b
 }
 
-// start empties the batch. tells says that the connection tells when it has
-// written the message.
-func (b *txBatch) start(tells bool) {
+// start empties the batch.
+func (b *txBatch) start() {
 	b.refs.Store(1)
-	b.written = !tells
-	if tells {
-		b.refs.Store(2)
-	}
 	b.released.Store(false)
 	b.frames, b.controls, b.bytes, b.area = 0, 0, 0, 0
 	b.head = wire.AppendPrologue(b.head[:0])

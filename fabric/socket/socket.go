@@ -6,7 +6,7 @@
 //	Writev   [9][5][16 KiB - 5][9][16 KiB] ...   --sendmsg-->  TCP
 //	Readv    [9][16 KiB][9][16 KiB] ... [8 KiB]  <--recvmsg--  TCP
 //
-// On TCP connections the calls are raw ones that never block: the Go scheduler
+// On TCP and unix sockets the calls are raw ones that never block: the Go scheduler
 // is not told. A call that moves 256 KiB takes longer than the 20 us after
 // which Go's monitor thread takes the processor away from it and wakes another
 // thread, which costs more than it can bring. A goroutine waits for the socket
@@ -37,15 +37,20 @@ type Stream interface {
 // New returns the Stream of a connection. Deadlines and Close of the
 // connection work as ever.
 func New(c net.Conn) (Stream, error) {
-	t, ok := c.(*net.TCPConn)
-	if !ok {
+	var kernel syscall.Conn
+	switch c := c.(type) {
+	case *net.TCPConn:
+		kernel = c
+	case *net.UnixConn:
+		kernel = c
+	default:
 		return plain{c}, nil
 	}
-	raw, err := t.SyscallConn()
+	raw, err := kernel.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	s := &tcp{raw: raw}
+	s := &kernelStream{raw: raw}
 	s.in.try, s.out.try = s.tryRead, s.tryWrite
 	return s, nil
 }
@@ -53,8 +58,8 @@ func New(c net.Conn) (Stream, error) {
 // maxVectors is the most pieces of one system call.
 const maxVectors = 128
 
-// tcp is the Stream of a TCP connection.
-type tcp struct {
+// kernelStream is the Stream of a socket.
+type kernelStream struct {
 	raw     syscall.RawConn
 	in, out half
 }
@@ -72,7 +77,7 @@ type half struct {
 var errEmptyRead = errors.New("socket: read into nothing")
 
 // Readv implements Stream.
-func (s *tcp) Readv(v [][]byte) (int, error) {
+func (s *kernelStream) Readv(v [][]byte) (int, error) {
 	h := &s.in
 	h.v, h.n, h.err = v, 0, nil
 	if h.load() == 0 {
@@ -92,7 +97,7 @@ func (s *tcp) Readv(v [][]byte) (int, error) {
 }
 
 // Writev implements Stream.
-func (s *tcp) Writev(v [][]byte) error {
+func (s *kernelStream) Writev(v [][]byte) error {
 	h := &s.out
 	h.v, h.err = v, nil
 	err := s.raw.Write(h.try)
@@ -144,7 +149,7 @@ func (h *half) advance(n int) {
 
 // tryRead is the callback of raw.Read; false parks the goroutine until the
 // socket is readable.
-func (s *tcp) tryRead(fd uintptr) bool {
+func (s *kernelStream) tryRead(fd uintptr) bool {
 	h := &s.in
 	for {
 		n, _, e := unix.RawSyscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&h.msg)), unix.MSG_DONTWAIT)
@@ -164,7 +169,7 @@ func (s *tcp) tryRead(fd uintptr) bool {
 
 // tryWrite is the callback of raw.Write; false parks the goroutine until the
 // socket takes more.
-func (s *tcp) tryWrite(fd uintptr) bool {
+func (s *kernelStream) tryWrite(fd uintptr) bool {
 	h := &s.out
 	for h.load() > 0 {
 		n, _, e := unix.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&h.msg)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)

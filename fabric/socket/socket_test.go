@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -33,14 +34,18 @@ func newWire(t testing.TB, a, b net.Conn) *wire {
 	return w
 }
 
-func overTCP(t testing.TB) *wire {
+func overTCP(t testing.TB) *wire { return over(t, "tcp", "127.0.0.1:0") }
+
+func overUnix(t testing.TB) *wire { return over(t, "unix", filepath.Join(t.TempDir(), "s")) }
+
+func over(t testing.TB, network, address string) *wire {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	a, err := net.Dial("tcp", l.Addr().String())
+	a, err := net.Dial(network, l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +73,7 @@ func cut(r *rand.Rand, b []byte, longest int) [][]byte {
 }
 
 func TestStream_KeepsBytesHoweverTheyAreCut(t *testing.T) {
-	for name, over := range map[string]func(testing.TB) *wire{"tcp": overTCP, "pipe": overPipe} {
+	for name, over := range map[string]func(testing.TB) *wire{"tcp": overTCP, "unix": overUnix, "pipe": overPipe} {
 		t.Run(name, func(t *testing.T) {
 			w := over(t)
 			r := rand.New(rand.NewPCG(1, 2))

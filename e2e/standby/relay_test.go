@@ -61,9 +61,7 @@ func (d *door) open() {
 
 // TestP2_TheManagerRelaysWhereNoDirectLinkIsPossible has two workers which nobody reaches where they say that they are.
 func TestP2_TheManagerRelaysWhereNoDirectLinkIsPossible(t *testing.T) {
-	s := &site{t: t, dir: t.TempDir(), address: map[string]string{"a": etcdtest.Address(6320)}, managers: map[string]*process{}}
-	s.start("a")
-	eventually(t, "the manager", func() bool { return s.leads("a") })
+	s := newLone(t)
 	d1, d2 := newDoor(t), newDoor(t)
 	sa, ga := s.worker(1, d1.flags()...)
 	sb, gb := s.worker(2, d2.flags()...)

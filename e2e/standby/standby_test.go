@@ -32,6 +32,7 @@ type site struct {
 	dir      string            // of that state
 	address  map[string]string // of the managers
 	managers map[string]*process
+	last     *process // the worker that was started last
 }
 
 // newSite starts two managers that share their state.
@@ -83,6 +84,7 @@ func (s *site) worker(i int, more ...string) (socket string, addr gid.GID) {
 		"--manager", s.both(), "--name", fmt.Sprint("w", i), "--socket", socket,
 		"--mac", fmt.Sprintf("02:fa:17:00:00:%02x", i), "--gid", g.String(), "--metrics-listen", "off",
 	}, more...)...)
+	s.last = w
 	eventually(s.t, "the worker", func() bool {
 		select {
 		case <-w.done:

@@ -20,6 +20,8 @@ const size = 40000
 type end struct {
 	guest *guest.Guest
 	addr  netip.Addr
+	ctx   *verbs.Context
+	pd    *verbs.PD
 	cq    *verbs.CQ
 	mr    *verbs.MR // two messages: what is sent and what is received
 	qp    *verbs.QP
@@ -34,23 +36,52 @@ func must(t *testing.T, err error) {
 
 func boot(t *testing.T, socket string, addr [16]byte) *end {
 	t.Helper()
-	g, err := guest.Boot(t.Context(), socket, guest.Options{Driver: driver.Options{Slack: 5}})
+	g, err := guest.Boot(t.Context(), socket, guest.Options{Memory: 128 << 20, Driver: driver.Options{Slack: 5}})
 	must(t, err)
 	t.Cleanup(g.Kill)
 	e := &end{guest: g, addr: netip.AddrFrom16(addr)}
-	ctx, err := g.RDMA.OpenUser()
+	e.ctx, err = g.RDMA.OpenUser()
 	must(t, err)
-	pd, err := ctx.AllocPD()
+	e.pd, err = e.ctx.AllocPD()
 	must(t, err)
-	e.cq, err = ctx.CreateCQ(256, 0)
+	e.cq, err = e.ctx.CreateCQ(256, 0)
 	must(t, err)
-	b, err := ctx.NewBuffer(2*size, 0)
-	must(t, err)
-	e.mr, err = pd.RegMR(b, verbs.LocalWrite)
-	must(t, err)
-	e.qp, err = pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 16, MaxRecv: 16, MaxSendSGE: 1, MaxRecvSGE: 1})
+	e.mr = e.region(t, 2*size)
+	e.qp, err = e.pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 16, MaxRecv: 16, MaxSendSGE: 1, MaxRecvSGE: 1})
 	must(t, err)
 	return e
+}
+
+// region returns memory that peers may write to.
+func (e *end) region(t *testing.T, size int) *verbs.MR {
+	t.Helper()
+	b, err := e.ctx.NewBuffer(size, 0)
+	must(t, err)
+	mr, err := e.pd.RegMR(b, verbs.LocalWrite|verbs.RemoteWrite)
+	must(t, err)
+	return mr
+}
+
+const qkey = 0x11223344
+
+// datagrams returns a queue pair for datagrams.
+func (e *end) datagrams(t *testing.T) *verbs.QP {
+	t.Helper()
+	qp, err := e.pd.CreateQP(verbs.QPConfig{Type: verbs.UD, SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 16, MaxRecv: 1024, MaxSendSGE: 1, MaxRecvSGE: 1})
+	must(t, err)
+	must(t, qp.Activate(qkey, 3))
+	return qp
+}
+
+// join connects two ends.
+func join(t *testing.T, a, b *end) {
+	t.Helper()
+	for _, ends := range [][2]*end{{a, b}, {b, a}} {
+		e, peer := ends[0], ends[1]
+		path := verbs.Path{SrcMAC: e.guest.NIC.MAC(), DstMAC: peer.guest.NIC.MAC(), Src: e.addr, Dst: peer.addr}
+		// It tries again for about 34 s: 4.096 us * 2^20 * 8.
+		must(t, e.qp.Connect(path, 1000, verbs.Connection{QPN: peer.qp.QPN, PSN: 1000}, verbs.ConnectOptions{Timeout: 20, Retry: 7}))
+	}
 }
 
 // traffic sends messages both ways, one after another, and compares each.
@@ -68,12 +99,7 @@ type traffic struct {
 
 func startTraffic(t *testing.T, a, b *end) *traffic {
 	t.Helper()
-	for _, ends := range [][2]*end{{a, b}, {b, a}} {
-		e, peer := ends[0], ends[1]
-		path := verbs.Path{SrcMAC: e.guest.NIC.MAC(), DstMAC: peer.guest.NIC.MAC(), Src: e.addr, Dst: peer.addr}
-		// It tries again for about 34 s: 4.096 us * 2^20 * 8.
-		must(t, e.qp.Connect(path, 1000, verbs.Connection{QPN: peer.qp.QPN, PSN: 1000}, verbs.ConnectOptions{Timeout: 20, Retry: 7}))
-	}
+	join(t, a, b)
 	tr := &traffic{t: t, ends: [2]*end{a, b}, stop: make(chan struct{}), done: make(chan struct{})}
 	go tr.run()
 	t.Cleanup(tr.end)

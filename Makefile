@@ -84,6 +84,10 @@ generate-check: generate ## fail when committed generated code is stale
 bench: build ## figures of the data path against plain TCP, from one run
 	go run ./e2e/bench --bin bin
 
+.PHONY: bench-mesh
+bench-mesh: build ## a thousand workers and one manager: start of all, claims on their way, restarts, rest
+	go run ./e2e/meshbench --bin bin
+
 .PHONY: bench-ethernet
 bench-ethernet: build ## Ethernet between real guests, over the mesh and TAPs, against virtio-net, from one run
 	go run ./e2e/ethbench --bin bin

@@ -3,6 +3,7 @@
 package session
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -58,6 +59,22 @@ func (m *Mesh) Len() (nodes, routes int) { return len(m.nodes), m.routes.len }
 
 // Routes calls yield with every GID that resolves and its node, in no order, until it returns false.
 func (m *Mesh) Routes(yield func(g [16]byte, node uint32) bool) { m.routes.each(yield) }
+
+// Update returns the mesh that an update leads to from m, all its parts in order, or says why they make no sense. The zero
+// Mesh is that of a worker that has heard nothing yet.
+func (m *Mesh) Update(parts []*ernicv1.MeshUpdate) (*Mesh, error) {
+	if len(parts) == 0 {
+		return nil, errors.New("an update without a part")
+	}
+	var before *ernicv1.MeshUpdate
+	for _, p := range parts {
+		if err := checkPart(m, before, p); err != nil {
+			return nil, err
+		}
+		before = p
+	}
+	return m.apply(parts), nil
+}
 
 // apply returns the mesh that the parts of an update lead to. The parts are valid; see checkPart.
 func (m *Mesh) apply(parts []*ernicv1.MeshUpdate) *Mesh {

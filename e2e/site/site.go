@@ -44,6 +44,8 @@ type Options struct {
 	// Stats makes every worker keep a stats file, with up to 64 queue pairs, and
 	// answer ernictl stats.
 	Stats bool
+	// Append is added to the command line of the guests' kernels.
+	Append string
 	// MTU of TAPs and bridge, 1500 unless set.
 	MTU int
 	// OverMesh puts the LIFs on the mesh: there are no TAPs and no name space.
@@ -246,7 +248,7 @@ func (s *Site) boot(ctx context.Context, nodes []*Node) (guests []*guest.Guest, 
 	for _, n := range nodes {
 		s.boots++
 		configs = append(configs, guest.Config{
-			Name: fmt.Sprintf("%s-%d", n.Name, s.boots), Devices: []guest.Device{{Socket: n.Socket}},
+			Name: fmt.Sprintf("%s-%d", n.Name, s.boots), Devices: []guest.Device{{Socket: n.Socket}}, Append: s.options.Append,
 		})
 	}
 	guests, err = s.Lab.Boot(ctx, configs...)

@@ -60,7 +60,9 @@ type Config struct {
 	// Memory in MiB, 1024 unless set.
 	Memory  int
 	Devices []Device
-	Links   []Link
+	// SparePorts is the number of empty root ports, for HotPlug.
+	SparePorts int
+	Links      []Link
 	// Append is added to the kernel's command line.
 	Append string
 	// QEMUArgs is added to QEMU's command line.
@@ -223,9 +225,16 @@ func (c Config) commandLine() (*command, error) {
 			return nil, err
 		}
 	}
+	for i := range c.SparePorts {
+		// The firmware leaves 2 MiB of addresses for a card that is not there yet; the
+		// doorbells alone take 4.
+		q.add("-device", fmt.Sprintf("pcie-root-port,id=%s,slot=%d,mem-reserve=16M", sparePort(i), len(c.Devices)+i+1))
+	}
 	q.add(c.QEMUArgs...)
 	return q, nil
 }
+
+func sparePort(i int) string { return fmt.Sprintf("spare%d", i) }
 
 func (q *command) link(i int, l Link) error {
 	netdev := map[string]any{"type": "stream", "id": fmt.Sprintf("net%d", i), "server": l.Listen,

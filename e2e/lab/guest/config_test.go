@@ -63,6 +63,33 @@ func TestGuestHasWhatTheDriverNeeds(t *testing.T) {
 	}
 }
 
+func TestSparePortsComeAfterTheCards(t *testing.T) {
+	c := testConfig()
+	c.Devices = []Device{{Socket: "/run/x/w1.sock"}}
+	c.SparePorts = 2
+	var ports []string
+	for _, d := range option(commandLine(t, c), "-device") {
+		if strings.HasPrefix(d, "pcie-root-port") {
+			ports = append(ports, d)
+		}
+	}
+	want := []string{"pcie-root-port,id=port0,slot=1", "pcie-root-port,id=spare0,slot=2,mem-reserve=16M", "pcie-root-port,id=spare1,slot=3,mem-reserve=16M"}
+	if !slices.Equal(ports, want) {
+		t.Errorf("root ports %v, want %v", ports, want)
+	}
+}
+
+// What QEMU does not see it cannot plug in.
+func TestHotPlugNeedsASocketThatQEMUSees(t *testing.T) {
+	g := &Guest{cfg: testConfig(), mounts: []mount{{"/run/x", "/lab/3"}}}
+	if got, err := g.inside("/run/x/w2.sock"); err != nil || got != "/lab/3/w2.sock" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := g.inside("/run/y/w2.sock"); err == nil || !strings.Contains(err.Error(), "/run/y/w2.sock") {
+		t.Errorf("a socket elsewhere: %v", err)
+	}
+}
+
 func TestHostPathsBecomeMounts(t *testing.T) {
 	c := testConfig()
 	c.Devices = []Device{{Socket: "/run/x/w1.sock"}, {Socket: "/srv/other/w2.sock", OnRootComplex: true, Properties: map[string]any{"x-msg-timeout": 9}}}

@@ -25,10 +25,11 @@ const shutdownPatience = 20 * time.Second
 
 // Guest is a running virtual machine.
 type Guest struct {
-	cfg  Config
-	cmd  *exec.Cmd
-	log  *os.File
-	born time.Time
+	cfg    Config
+	cmd    *exec.Cmd
+	mounts []mount // host directories that QEMU sees
+	log    *os.File
+	born   time.Time
 
 	done    chan struct{} // closed when QEMU has ended
 	exitErr error         // valid after done: how QEMU ended
@@ -37,6 +38,7 @@ type Guest struct {
 	client *Client
 	qmp    *QMP
 	killed bool
+	spares int // root ports that HotPlug has used
 }
 
 // Start starts QEMU and returns at once. The caller must end the guest with
@@ -63,7 +65,7 @@ func Start(cfg Config) (*Guest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guest %s: %w", cfg.Name, err)
 	}
-	g := &Guest{cfg: cfg, cmd: qemuCommand(cfg.Artifacts, q, log), log: log, born: time.Now(), done: make(chan struct{})}
+	g := &Guest{cfg: cfg, cmd: qemuCommand(cfg.Artifacts, q, log), mounts: q.mounts, log: log, born: time.Now(), done: make(chan struct{})}
 	if err := startQEMU(g.cmd); err != nil {
 		_ = log.Close()
 		return nil, fmt.Errorf("guest %s: start QEMU: %w", cfg.Name, err)

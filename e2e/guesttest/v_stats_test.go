@@ -17,6 +17,7 @@ import (
 
 	"github.com/ernic-dev/ernic/device/ionic/abi"
 	"github.com/ernic-dev/ernic/e2e/site"
+	"github.com/ernic-dev/ernic/e2e/toolout"
 )
 
 // counted is a stats file: a value by section and name.
@@ -29,25 +30,7 @@ func readStats(t *testing.T, n *site.Node) counted {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return parseStats(string(b))
-}
-
-// parseStats takes the text form apart. Sections have a title, a line below it
-// and a line per field.
-func parseStats(text string) counted {
-	c := counted{}
-	title, before := "", ""
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if name, value, ok := strings.Cut(line, " : "); ok {
-			c[title][name] = value
-		} else if line != "" && strings.Trim(line, "-") == "" {
-			title = before
-			c[title] = map[string]string{}
-		}
-		before = line
-	}
-	return c
+	return counted(toolout.ParseStats(string(b)))
 }
 
 func (c counted) number(t *testing.T, section, name string) uint64 {
@@ -487,7 +470,7 @@ func TestStats_ErnictlSaysWhatTheFileSays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, file := parseStats(text), readStats(t, n)
+		got, file := counted(toolout.ParseStats(text)), readStats(t, n)
 		if got["Instance"]["name"] != n.Name || got["Instance"]["instance"] != file["Instance"]["instance"] {
 			t.Errorf("ernictl stats %d is of %v", n.NodeID(), got["Instance"])
 		}

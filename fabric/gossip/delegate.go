@@ -178,10 +178,13 @@ func (p *Pool) seen(n *memberlist.Node, alive bool) {
 		copied := *n
 		p.members[instance] = &copied
 		delete(p.gone, instance)
+		delete(p.lost, instance)
 	} else {
 		delete(p.members, instance)
 		delete(p.records, instance)
 		p.gone[instance] = time.Now()
+		// memberlist does not tell who fell silent from who left, which is looked for in vain.
+		p.lose(instance, n)
 		p.forget()
 	}
 	p.signal()

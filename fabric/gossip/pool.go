@@ -38,6 +38,8 @@ type Config struct {
 	Log     zerolog.Logger
 	// Fast shortens all times for networks of microseconds, and for tests.
 	Fast bool
+
+	transport memberlist.Transport // nil: sockets; tests change it
 }
 
 // Pool is a member's view of all members.
@@ -54,6 +56,8 @@ type Pool struct {
 	members map[[16]byte]*memberlist.Node
 	// left are the instances that left in good order or are dead, since the process started.
 	gone map[[16]byte]time.Time
+	// lost are the addresses of members that are gone, which may be there all the same, on the other side of a split.
+	lost map[[16]byte]lostMember
 	// records are what workers say of themselves.
 	records map[[16]byte]*ernicv1.GossipRecord
 	own     *ernicv1.GossipRecord
@@ -81,16 +85,21 @@ func Start(cfg Config) (*Pool, error) {
 	}
 	p := &Pool{
 		cfg: cfg, wake: make(chan struct{}, 1),
-		members: make(map[[16]byte]*memberlist.Node), gone: make(map[[16]byte]time.Time),
+		members: make(map[[16]byte]*memberlist.Node), gone: make(map[[16]byte]time.Time), lost: make(map[[16]byte]lostMember),
 		records: make(map[[16]byte]*ernicv1.GossipRecord),
 	}
 	c := memberlist.DefaultLANConfig()
 	// News of this process goes to others at once; the rest may wait for a process that is awake once a second anyway.
 	c.GossipInterval, c.ProbeInterval, c.PushPullInterval = time.Second, time.Second, 15*time.Second
+	// A member that says nothing is gone after 3 to 6 seconds of suspicion, twice that among 100 members: that a living one
+	// is taken for gone now and then costs nothing, since it takes a dead session as well to give a node up.
+	c.SuspicionMult, c.SuspicionMaxTimeoutMult = 3, 2
+	again := rejoinEvery
 	if cfg.Fast {
 		c.SuspicionMult, c.RetransmitMult = 3, 2
 		c.GossipInterval, c.ProbeInterval, c.ProbeTimeout = 20*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
 		c.PushPullInterval, c.TCPTimeout = time.Second, time.Second
+		again = 500 * time.Millisecond
 	}
 	c.Name = hex.EncodeToString(cfg.Instance[:])
 	c.BindAddr, c.BindPort, c.AdvertisePort = host, port, port
@@ -100,6 +109,7 @@ func Start(cfg Config) (*Pool, error) {
 		}
 	}
 	c.SecretKey = cfg.Key
+	c.Transport = cfg.transport
 	c.Delegate, c.Events = p, p
 	c.Logger = stdlog.New(logWriter{cfg.Log}, "", 0)
 	p.queue.RetransmitMult = c.RetransmitMult
@@ -110,6 +120,7 @@ func Start(cfg Config) (*Pool, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	p.ended.Go(func() { p.tell(ctx) })
+	p.ended.Go(func() { p.rejoin(ctx, again) })
 	return p, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -60,13 +61,10 @@ func (c *cables) set(split bool) {
 	c.split = split
 }
 
-func (p *plug) check(to string) error {
+func (p *plug) cut(to string) bool {
 	p.cables.mu.Lock()
 	defer p.cables.mu.Unlock()
-	if p.cables.split && p.cables.side[p.own] != p.cables.side[to] {
-		return errSplit
-	}
-	return nil
+	return p.cables.split && p.cables.side[p.own] != p.cables.side[to]
 }
 
 func (p *plug) WriteTo(b []byte, addr string) (time.Time, error) {
@@ -74,10 +72,13 @@ func (p *plug) WriteTo(b []byte, addr string) (time.Time, error) {
 }
 
 func (p *plug) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
-	if p.check(a.Addr) != nil {
+	if p.cut(a.Addr) {
 		return time.Now(), nil // lost on the way
 	}
-	return p.MockTransport.WriteTo(b, a.Addr)
+	// It waits for the other side to take the datagram, which may be waiting for this one: a network does not.
+	datagram := slices.Clone(b)
+	go func() { _, _ = p.MockTransport.WriteTo(datagram, a.Addr) }()
+	return time.Now(), nil
 }
 
 func (p *plug) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
@@ -85,8 +86,8 @@ func (p *plug) DialTimeout(addr string, timeout time.Duration) (net.Conn, error)
 }
 
 func (p *plug) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	if err := p.check(a.Addr); err != nil {
-		return nil, err
+	if p.cut(a.Addr) {
+		return nil, errSplit
 	}
 	return p.MockTransport.DialTimeout(a.Addr, timeout)
 }

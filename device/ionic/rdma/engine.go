@@ -32,6 +32,7 @@ type Engine struct {
 	stats  stats
 	parked parking
 	share  qp.Share
+	ways   ways
 }
 
 // New returns an engine without guest memory: commands fail until Attach.

@@ -78,6 +78,13 @@ func (f *fabric) filter(g func(p *packet.Packet) qp.Verdict) {
 	f.intake = g
 }
 
+// byMAC is the engine that a packet between two nodes of template is for.
+func (f *fabric) byMAC(p *packet.Packet) *rdma.Engine {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.nodes[[6]byte{2, 0xaa, 0xbb, 0xcc, 0xdd, p.DstGID[15]}]
+}
+
 // setStuck makes a link that holds every packet: g is given them to keep.
 func (f *fabric) setStuck(g func(p *packet.Packet)) {
 	f.mu.Lock()

@@ -55,6 +55,7 @@ func (l *lif) adminModifyQP(b []byte) error {
 		q.restart()
 	}
 	if handle != nil {
+		q.tally.Share(l.engine.ways.to(handle.template.DstMAC))
 		l.ahs.Replace(c.AH, handle)
 		if old := q.path.Swap(&path{ah: c.AH, handle: handle}); old != nil && old.ah != c.AH {
 			l.ahs.RemoveIf(old.ah, old.handle)

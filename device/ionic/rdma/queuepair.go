@@ -9,6 +9,7 @@ import (
 	"github.com/ernic-dev/ernic/device/ionic/rdma/abi"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/header"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/mr"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/qp"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/sched"
 )
@@ -31,7 +32,7 @@ type queuePair struct {
 	path atomic.Pointer[path]
 
 	parked queuePairLink // guarded by Engine.parked
-	held   atomic.Int64  // packets that the link has not released
+	tally  packet.Tally  // of the requests that the link has not released
 
 	// A completion was lost: the CQ has overflowed, or its memory is gone.
 	unheard atomic.Bool
@@ -60,8 +61,9 @@ func (q *queuePair) Run(now time.Time) (more bool) {
 	return more
 }
 
-// pending reports whether the link holds packets of the QP.
-func (q *queuePair) pending() bool { return q.held.Load() > 0 }
+// pending reports whether the link holds packets of the QP, and how far the way
+// to its peer has moved.
+func (q *queuePair) pending() (held bool, moved uint64) { return q.tally.Held() > 0, q.tally.Moved() }
 
 // mrRights are the QP flags that remote access needs. The core checks the
 // QP's own rights itself, before it asks for memory.

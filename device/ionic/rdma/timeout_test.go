@@ -111,9 +111,9 @@ func TestP8_RNRTimesRetryCountIsExact(t *testing.T) {
 	}
 }
 
-// A link that takes packets and never sends them is told apart from a silent
-// peer only as far as InfiniBand allows: four times the timeout for each try.
-func TestTimeout_StuckLinkEndsWithinFourTimes(t *testing.T) {
+// A link that takes packets and never sends them is no excuse: the guest hears
+// of a cut cable as of a silent peer.
+func TestTimeout_StuckLinkIsExactToo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFabric()
 		a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
@@ -125,13 +125,59 @@ func TestTimeout_StuckLinkEndsWithinFourTimes(t *testing.T) {
 		pa.toRTSWith(10, 2, 7)
 		var stuck []*packet.Packet
 		f.setStuck(func(p *packet.Packet) { stuck = append(stuck, p) })
-		want := 3 * 4 * qp.AckTimeout(10)
+		want := 3 * qp.AckTimeout(10)
 		got, st := pa.untilError(second)
 		if st != qp.RetryExceeded || got < want || got > want+2*time.Microsecond {
 			t.Errorf("%v after %v, want %v after %v", st, got, qp.RetryExceeded, want)
 		}
 		for _, p := range stuck {
 			p.Release()
+		}
+	})
+}
+
+// A way to the peer that is busy with the packets of another queue pair costs
+// no retry as long as it moves.
+func TestTimeout_BusyLinkCostsNoRetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFabric()
+		a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
+		a.probe()
+		b.probe()
+		pa, pb := a.createQP(qpOptions{}), b.createQP(qpOptions{})
+		pa.toInit()
+		pa.toRTR(pb)
+		pa.toRTSWith(10, 0, 7)
+		pb.connect(pa)
+		other, peer := a.createQP(qpOptions{depth: 10}), b.createQP(qpOptions{})
+		other.connect(peer)
+		peer.connect(other)
+		src, skey := a.region(4096, 0, mrAll)
+		dst, dkey := b.region(4096, 0, mrAll)
+		var waits []*packet.Packet
+		f.setStuck(func(p *packet.Packet) {
+			if p.SrcQPN == pa.id || p.DstQPN == pa.id {
+				waits = append(waits, p) // behind those of the other
+				return
+			}
+			f.byMAC(p).Deliver(p)
+		})
+		pa.postSend(pa.send(abi.OpWrite, sge{src, 8, skey}).remote(dst, dkey))
+		for range 500 { // half a second; the timeout is 4 ms
+			other.postSend(other.send(abi.OpWrite, sge{src, 8, skey}).remote(dst, dkey))
+			time.Sleep(time.Millisecond)
+			for _, ok := a.poll(other.scq); ok; _, ok = a.poll(other.scq) {
+				a.consumed(other.scq)
+			}
+		}
+		a.expect(pa.scq)
+		f.setStuck(nil)
+		for _, p := range waits {
+			f.byMAC(p).Deliver(p)
+		}
+		a.expect(pa.scq, msnCQE(1, pa.id))
+		if n := a.metric("tx_rdma_ack_timeout"); n != 0 {
+			t.Errorf("%d timeouts", n)
 		}
 	})
 }

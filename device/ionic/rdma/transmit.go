@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/qp"
@@ -49,11 +50,23 @@ func (p *parking) take(match func(qpn uint32) bool, f func(q *queuePair)) {
 
 func (p *parking) clear() { p.take(nil, func(*queuePair) {}) }
 
+// ways are the ways to peers, by their MAC addresses: how many requests each
+// has let go. Several may share one; then a busy one hides an idle one.
+type ways [256]atomic.Uint64
+
+func (w *ways) to(mac [6]byte) *atomic.Uint64 {
+	h := uint32(2166136261)
+	for _, b := range mac {
+		h = (h ^ uint32(b)) * 16777619
+	}
+	return &w[h>>24^h&0xff]
+}
+
 // Transmit implements qp.Env.
 func (q *queuePair) Transmit(dst *packet.Address, p *packet.Packet) qp.Verdict {
 	e := q.lif.engine
 	if p.Op.IsRequest() {
-		p.Tally(&q.held)
+		p.Tally(&q.tally)
 	}
 	v := e.config.Link.Transmit(dst, p)
 	if v != qp.Full {

@@ -2,8 +2,6 @@
 
 package packet
 
-import "sync/atomic"
-
 // Sizes of the wire format, in bytes.
 const (
 	HeaderLen         = 96
@@ -111,7 +109,7 @@ type Packet struct {
 
 	wire  [DatagramHeaderLen]byte // scratch for the encoded header
 	owner Releaser                // of Payload, when it came from outside
-	tally *atomic.Int64           // counts the packet until it is released
+	tally *Tally                  // counts the packet until it is released
 	class int8                    // size class of the pooled payload, -1 none
 	next  *Packet                 // intrusive list of Queue
 }

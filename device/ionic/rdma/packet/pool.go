@@ -58,19 +58,48 @@ func Wrap(payload []byte, owner Releaser) *Packet {
 	return p
 }
 
-// Tally adds one to n until the packet is released. Calls after the first do
-// nothing.
-func (p *Packet) Tally(n *atomic.Int64) {
-	if p.tally == nil {
-		p.tally = n
+// Tally counts the packets that one sender has handed to a link, as long as
+// they are not released. The zero value is ready for use.
+type Tally struct {
+	held  atomic.Int64
+	moved atomic.Pointer[atomic.Uint64]
+}
+
+// Held is the number of packets that are not released.
+func (t *Tally) Held() int64 { return t.held.Load() }
+
+// Share makes the tally count, in a counter that many share, the packets that
+// are released from now on.
+func (t *Tally) Share(moved *atomic.Uint64) { t.moved.Store(moved) }
+
+// Moved is what the shared counter counts, 0 without one.
+func (t *Tally) Moved() uint64 {
+	if n := t.moved.Load(); n != nil {
+		return n.Load()
+	}
+	return 0
+}
+
+func (t *Tally) release() {
+	t.held.Add(-1)
+	if n := t.moved.Load(); n != nil {
 		n.Add(1)
+	}
+}
+
+// Tally makes t count the packet until it is released. Calls after the first
+// do nothing.
+func (p *Packet) Tally(t *Tally) {
+	if p.tally == nil {
+		p.tally = t
+		t.held.Add(1)
 	}
 }
 
 // Release ends the packet's life. It must be called exactly once.
 func (p *Packet) Release() {
 	if p.tally != nil {
-		p.tally.Add(-1)
+		p.tally.release()
 	}
 	if p.owner != nil {
 		p.owner.Release()

@@ -173,6 +173,7 @@ func (q *QP) acknowledge(psn uint64) (implied bool) {
 		return implied
 	}
 	r.settle()
+	r.progress = q.now
 	if q.typ == RC && r.unacked < r.high {
 		q.startTimer()
 	}

@@ -85,9 +85,9 @@
 //
 // The window is 2 MiB, less when many QPs of a device are busy (Share): what
 // only waits in queues would outlast the timers. A timer that fires late is let
-// pass once in a try, and one that fires while the link has not sent what it
-// holds (Config.Pending) until the try has taken four times the timeout, which
-// InfiniBand allows: not the peer was silent, this process had no CPU.
+// pass a few times in a try: this process had no CPU. So is, for 2 s without
+// progress, one that fires while the link sends but has not come to what it
+// holds of this QP (Config.Pending): nobody has seen our packets yet.
 //
 // A rate limit (RC) spaces the packets of the send queue. Each then asks for an
 // acknowledgement, because the timer must not run out between two of them.

@@ -17,9 +17,10 @@ type Config struct {
 	Number uint32 // 24 bits
 	Type   Type
 	Share  *Share // of the device; nil: the QP has a whole window for itself
-	// Pending reports whether the link still holds packets that the QP gave it.
-	// It is called with the QP's lock held and must not block. Nil: unknown.
-	Pending func() bool
+	// Pending reports whether the link still holds packets that the QP gave it,
+	// and how many packets the way to the peer has let go, of this QP or any. It
+	// is called with the QP's lock held and must not block. Nil: unknown.
+	Pending func() (held bool, moved uint64)
 }
 
 // QP is one queue pair: a requester that turns send work into packets and a
@@ -31,7 +32,7 @@ type QP struct {
 	env Env
 
 	share   *Share
-	pending func() bool
+	pending func() (held bool, moved uint64)
 
 	in inbox // has a lock of its own
 

@@ -21,9 +21,10 @@ const (
 	// its turn among many, and gives up only if the link has ended.
 	datagramPatience   = 20 * time.Millisecond
 	unreliablePatience = 5 * time.Second
-	// InfiniBand lets the acknowledgement timer run out between once and this
-	// many times the value the guest has set.
-	timerSpan = 4
+	// lateFires of the acknowledgement timer are let pass in one try.
+	lateFires = 4
+	// A link that sends, but not our packets for so long, is as good as dead.
+	pendingPatience = 2 * time.Second
 )
 
 // requester is the sending half.
@@ -50,8 +51,9 @@ type requester struct {
 	recovering bool      // a gap was seen and everything is sent again; more NAKs say nothing new
 	probing    bool      // after a timeout: one packet at a time until the peer answers
 	deadline   time.Time // of the acknowledgement timer, zero when it does not run
-	began      time.Time // when the timer of this try was started
-	spared     bool      // a late fire of it was let pass
+	progress   time.Time // when unacked moved, or the first packet beyond it left
+	linkMoved  uint64    // how far the way to the peer had moved when the timer was started
+	spared     int       // late fires of the timer that were let pass in this try
 	rnrUntil   time.Time // nothing is sent before
 
 	paceUntil time.Time // the rate limit lets nothing leave before
@@ -336,6 +338,9 @@ func (q *QP) sent(m *message, count uint64, flags packet.Flags) {
 	}
 	if r.deadline.IsZero() {
 		q.startTimer()
+	}
+	if r.next == r.unacked && r.high == r.unacked {
+		r.progress = q.now
 	}
 	r.next += count
 	r.high = max(r.high, r.next)

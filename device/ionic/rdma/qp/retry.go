@@ -26,11 +26,22 @@ func RNRTimer(code uint8) time.Duration { return rnrTimers[code&0x1f] * 10 * tim
 // rnrForever is the rnr_retry value that never gives up.
 const rnrForever = 7
 
-// startTimer starts the acknowledgement timer anew.
+// startTimer starts the acknowledgement timer anew, for a new try.
 func (q *QP) startTimer() {
-	if d := AckTimeout(q.attr.Timeout); q.typ == RC && d > 0 {
-		q.req.deadline = q.now.Add(d)
-		q.req.began, q.req.spared = q.now, false
+	q.req.spared = 0
+	q.setTimer()
+}
+
+// setTimer starts the acknowledgement timer anew.
+func (q *QP) setTimer() {
+	r := &q.req
+	d := AckTimeout(q.attr.Timeout)
+	if q.typ != RC || d == 0 {
+		return
+	}
+	r.deadline = q.now.Add(d)
+	if q.pending != nil {
+		_, r.linkMoved = q.pending()
 	}
 }
 
@@ -61,30 +72,28 @@ func (q *QP) expire() {
 	}
 }
 
-// spare gives an acknowledgement timer that ran out, late by so much, more
-// time, when the silence says nothing about the peer. Two things are no fault
-// of the network and must not use up the guest's retries at once: this process
-// had no CPU, and the answer may wait unread in a socket; or the link has not
-// sent our packets yet. The first is let pass once in a try; the second until
-// the try is as long as InfiniBand lets it be. So a guest whose peer is silent
-// hears of it after (retry_cnt+1) times its timeout, and whatever happens here
-// after timerSpan times that.
+// spare starts an acknowledgement timer anew that ran out, late by so much, when
+// the silence says nothing about the peer. Two things are no fault of the
+// network and must not use up the guest's retries: this process had no CPU, and
+// the answer may wait unread in a socket; or the way to the peer is busy with
+// others and has not let go of our packets yet. The first is let pass a few
+// times in a try, the second for a while. A link that stands still is no excuse:
+// a guest whose peer is silent, or whose cable is cut, hears of it after
+// (retry_cnt+1) times its timeout.
 func (q *QP) spare(late time.Duration) bool {
 	r := &q.req
-	d := AckTimeout(q.attr.Timeout)
-	if late > d/2 && !r.spared {
-		r.spared = true
-		r.deadline = q.now.Add(d)
+	if late > AckTimeout(q.attr.Timeout)/2 && r.spared < lateFires {
+		r.spared++
+		q.setTimer()
 		return true
 	}
-	limit := r.began.Add(timerSpan * d)
-	if q.pending == nil || !limit.After(q.now) || !q.pending() {
+	if q.pending == nil || q.now.Sub(r.progress) >= pendingPatience {
 		return false
 	}
-	r.deadline = q.now.Add(d)
-	if limit.Before(r.deadline) {
-		r.deadline = limit
+	if held, moved := q.pending(); !held || moved == r.linkMoved {
+		return false
 	}
+	q.setTimer()
 	return true
 }
 

@@ -79,7 +79,7 @@ func TestRDMA_RCPingpong(t *testing.T) {
 
 func TestRDMA_Perftest(t *testing.T) {
 	for _, program := range []string{"ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_send_lat", "ib_write_lat", "ib_read_lat"} {
-		for _, size := range []int{64, 4096, 65536, 1 << 20} {
+		for _, size := range []int{64, 65536, 1 << 20} {
 			t.Run(fmt.Sprintf("%s/%d", program, size), func(t *testing.T) { perftest(t, program, size, "") })
 		}
 	}

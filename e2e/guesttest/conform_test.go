@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ernic-dev/ernic/e2e/conformance"
 	"github.com/ernic-dev/ernic/e2e/lab"
 	"github.com/ernic-dev/ernic/e2e/lab/guest"
 	"github.com/ernic-dev/ernic/e2e/site"
@@ -36,7 +37,7 @@ func conform(t *testing.T, group, name string, f func(t *testing.T) (note string
 		begun := time.Now()
 		var note string
 		defer func() {
-			results.add(result{Group: group, Name: name, Failed: t.Failed(), Note: note, Took: time.Since(begun)})
+			found.Add(conformance.Result{Group: group, Name: name, Failed: t.Failed(), Note: note, Took: time.Since(begun)})
 		}()
 		note = f(t)
 	})

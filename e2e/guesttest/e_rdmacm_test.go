@@ -32,14 +32,18 @@ func cmCases() (l []cmCase) {
 	patched := []string{guest.PatchedProvider}
 	// rping: SEND, READ and WRITE in turn, the payload is compared (-V). At the
 	// end it reads what was flushed, which the released provider cannot do.
-	for _, size := range []int{64, 100, 4096, 65535} {
+	for _, p := range []struct {
+		count, size int
+		tier        tier
+	}{{1000, 64, longOnly}, {1000, 100, longOnly}, {1000, 4096, longOnly}, {1000, 65535, longOnly}, {200, 4096, always}} {
 		for _, swapped := range []bool{false, true} {
 			where := map[bool]string{false: "to guest 1", true: "to guest 2"}[swapped]
+			options := fmt.Sprintf("-V -C %d -S %d -p PORT", p.count, p.size)
 			add(cmCase{
-				name:   fmt.Sprintf("rping 1000 x %d B %s", size, where),
-				server: fmt.Sprintf("rping -s -V -C 1000 -S %d -a 0.0.0.0 -p PORT", size),
-				client: fmt.Sprintf("rping -c -v -V -C 1000 -S %d -p PORT -a SERVER", size),
-				env:    patched, swapped: swapped, check: wantPings(1000), tier: tier(size == 4096),
+				name:   fmt.Sprintf("rping %d x %d B %s", p.count, p.size, where),
+				server: "rping -s " + options + " -a 0.0.0.0",
+				client: "rping -c -v " + options + " -a SERVER",
+				env:    patched, swapped: swapped, check: wantPings(p.count), tier: p.tier,
 			})
 		}
 	}
@@ -76,33 +80,18 @@ func cmCases() (l []cmCase) {
 			add(c)
 		}
 	}
-	for _, p := range []struct {
-		program, options string
-		tier             tier
-	}{
-		{"rstream", "-S 64 -C 1 -I 500 -T v", longOnly},
-		{"rstream", "-S 4096 -C 20 -I 20 -T v", longOnly},
-		{"rstream", "-S 65536 -C 20 -I 5 -T v", always},
-		// With -T a rstream takes the hang-up of a peer that is already done
-		// for a failure (status 16, POLLHUP): which side ends first decides.
-		{"rstream", "-S 65536 -C 20 -I 5 -T v -T a", longOnly},
-		{"rstream", "-S 1048576 -C 10 -I 2 -T v -T b", longOnly},
-		{"rstream", "-S 65536 -C 20 -I 5 -T v -T r", longOnly},
-		{"riostream", "-S 64 -C 1 -I 500 -T v", longOnly},
-		{"riostream", "-S 65536 -C 20 -I 5 -T v", always},
-		{"riostream", "-S 1048576 -C 10 -I 2 -T v -T a", longOnly},
-	} {
-		add(cmCase{
-			name:   p.program + " " + p.options,
-			server: fmt.Sprintf("%s %s -p PORT", p.program, p.options),
-			client: fmt.Sprintf("%s %s -p PORT -s SERVER", p.program, p.options),
-			check:  wantStream, tier: p.tier,
-		})
+	// One message inline each way.
+	add(cmCase{
+		name: "rdma_client", server: "rdma_server -p PORT", client: "rdma_client -s SERVER -p PORT",
+		check: wantInline, tier: always,
+	})
+	for _, c := range streamCases() {
+		add(c)
 	}
 	for _, c := range []struct {
 		conns, threads int
 		tier           tier
-	}{{200, 1, always}, {200, 4, longOnly}, {1000, 4, longOnly}} {
+	}{{100, 1, always}, {200, 1, longOnly}, {200, 4, longOnly}, {1000, 4, longOnly}} {
 		options := fmt.Sprintf("-c %d -n %d", c.conns, c.threads)
 		add(cmCase{
 			name:   "cmtime " + options,
@@ -114,10 +103,16 @@ func cmCases() (l []cmCase) {
 	return l
 }
 
+const cmGroup = "librdmacm"
+
 func TestRDMACM(t *testing.T) {
 	for _, c := range cmCases() {
-		conform(t, "librdmacm", c.name, c.run)
+		conform(t, cmGroup, c.name, c.run)
 	}
+	for _, c := range endlessCases() {
+		conform(t, cmGroup, c.name, c.run)
+	}
+	found.Remark(cmGroup, streamRemark)
 }
 
 func (c cmCase) run(t *testing.T) string {
@@ -179,17 +174,14 @@ func wantStatusZero(t *testing.T, server, client string) string {
 	return ""
 }
 
-// A result line of rstream: name, size, transfers, iterations, bytes, time,
-// Gb/s, us per transfer.
-var streamLine = regexp.MustCompile(`(?m)^\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+[\d.]+s\s+([\d.]+)\s+([\d.]+)$`)
-
-func wantStream(t *testing.T, _, client string) string {
+func wantInline(t *testing.T, server, client string) string {
 	t.Helper()
-	m := streamLine.FindStringSubmatch(client)
-	if m == nil {
-		t.Fatalf("no result:\n%.2000s", client)
+	wantContains(t, "server", server, "rdma_server: end 0")
+	wantContains(t, "client", client, "rdma_client: end 0")
+	if strings.Contains(server+client, "doesn't support IBV_SEND_INLINE") {
+		t.Errorf("no inline data:\n%s\n%s", server, client)
 	}
-	return m[1] + " Gb/s, " + m[2] + " us per transfer"
+	return ""
 }
 
 // A step of cmtime: its name, then total in ms first.

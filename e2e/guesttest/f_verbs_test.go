@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ernic-dev/ernic/e2e/conformance"
 	"github.com/ernic-dev/ernic/e2e/guest/verbs"
 	"github.com/ernic-dev/ernic/e2e/lab/guest"
 	"github.com/ernic-dev/ernic/e2e/site"
@@ -22,9 +23,10 @@ const verbsDir = "/root/verbs"
 // verbsPatience is how long one check may take.
 const verbsPatience = 5 * time.Minute
 
-// TestVerbs runs the checks of e2e/guest/verbs: all between the guests with the
-// patched provider; in the long tier also inside one guest, inside one process,
-// and with the released provider.
+// TestVerbs runs the checks of e2e/guest/verbs between the guests with the
+// patched provider: each verb and each status once, in the long tier all of
+// them. There they run inside one guest, inside one process, and with the
+// released provider too.
 func TestVerbs(t *testing.T) {
 	for _, n := range two.Nodes {
 		upload(t, n.Guest, verbs.Files(), verbsDir)
@@ -33,20 +35,20 @@ func TestVerbs(t *testing.T) {
 	for _, c := range []struct {
 		group   string
 		b       *site.Node // nil: both sides in one process
-		options string
+		options string     // in the long tier
 		env     []string
 		tier    tier
 	}{
-		{"verbs, guest to guest", b, "", []string{guest.PatchedProvider}, always},
-		{"verbs, in one guest", a, "", []string{guest.PatchedProvider}, longOnly},
-		{"verbs, in one process", nil, "", []string{guest.PatchedProvider}, longOnly},
-		{"verbs, released provider", b, "--stock", nil, longOnly},
+		{"verbs, guest to guest", b, "--long", []string{guest.PatchedProvider}, always},
+		{"verbs, in one guest", a, "--usual", []string{guest.PatchedProvider}, longOnly},
+		{"verbs, in one process", nil, "--usual", []string{guest.PatchedProvider}, longOnly},
+		{"verbs, released provider", b, "--usual --stock", nil, longOnly},
 	} {
 		if !c.tier.runs() {
 			continue
 		}
-		if *long {
-			c.options += " --long"
+		if !*long {
+			c.options = ""
 		}
 		t.Run(c.group, func(t *testing.T) { runVerbs(t, c.group, a, c.b, c.options, c.env) })
 	}
@@ -100,6 +102,7 @@ func runVerbs(t *testing.T, group string, a, b *site.Node, options string, env [
 		b = a
 		defer cancel()
 	}
+	found.Renew(group)
 	count := 0
 	r, err := follow(t, b.Guest, guest.Shellf("cd %s && exec python3 main.py run %s %s", verbsDir, client, options).With(env...),
 		verbsPatience, func(line string) {
@@ -114,7 +117,7 @@ func runVerbs(t *testing.T, group string, a, b *site.Node, options string, env [
 					t.Error(v.Text)
 				}
 			})
-			results.add(result{Group: group, Name: v.Name, Failed: !v.OK, Note: v.Text, Took: time.Duration(v.Seconds * float64(time.Second))})
+			found.Add(conformance.Result{Group: group, Name: v.Name, Failed: !v.OK, Note: v.Text, Took: time.Duration(v.Seconds * float64(time.Second))})
 		})
 	if err != nil && !t.Failed() {
 		t.Errorf("%v\n%s", err, r.Stderr)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ernic-dev/ernic/e2e/conformance"
 	"github.com/ernic-dev/ernic/e2e/guest/verbs"
 	"github.com/ernic-dev/ernic/e2e/lab/guest"
 )
@@ -20,11 +21,13 @@ import (
 var excused = []struct{ class, name, text, reason string }{
 	{
 		"test_buf.", "", "Failed to allocate Parent Domain. Errno: 22",
-		"libionic refuses a parent domain with a flag that it does not know by EINVAL; the suite skips only for EOPNOTSUPP",
+		"libionic (ionic_alloc_parent_domain) knows no parent domain for confidential guests and refuses it by EINVAL in user space, " +
+			"before kernel or device hear of it; the suite skips for EOPNOTSUPP, ENOENT and ENODEV only",
 	},
 	{
 		"test_qp.QPTest", "test_create_ud_qp_with_privileged_qkey", "Errno: 1",
-		"the ionic_rdma driver gives no user the privileged Q_Key, CAP_NET_RAW or not",
+		"the ionic_rdma driver (ionic_check_modify_qp) refuses every user's queue pair a privileged Q_Key by EPERM before it asks the device; " +
+			"the suite expects CAP_NET_RAW to be enough",
 	},
 }
 
@@ -53,6 +56,7 @@ func TestRDMACore(t *testing.T) {
 // runSuite runs rdma-core's suite in the first guest: its tests connect the
 // device to itself. Each class is a subtest.
 func runSuite(t *testing.T, group, modules string, env ...string) {
+	found.Renew(group)
 	var list []suiteVerdict
 	cmd := guest.Shellf("cd %s && exec python3 suite.py %s ionic_0 %s", verbsDir, guest.RDMACoreTests, modules).With(env...)
 	r, err := follow(t, two.Nodes[0].Guest, cmd, 5*time.Minute, func(line string) {
@@ -80,7 +84,7 @@ func runSuite(t *testing.T, group, modules string, env ...string) {
 		}
 	})
 	for _, reason := range slices.Sorted(maps.Keys(met)) {
-		results.remark(group, fmt.Sprintf("%d fail for a reason that is not the device's: %s.", met[reason], reason))
+		found.Remark(group, fmt.Sprintf("%d fail for a reason that is not the device's: %s.", met[reason], reason))
 	}
 }
 
@@ -118,7 +122,7 @@ func judgeClass(t *testing.T, group, class string, list []suiteVerdict, met map[
 		}
 		text += "; skipped: " + strings.Join(why, "; ")
 	}
-	results.add(result{
+	found.Add(conformance.Result{
 		Group: group, Name: class, Failed: count["fail"] > 0, Skipped: count["pass"] == 0 && count["fail"] == 0,
 		Note: text, Took: time.Duration(took * float64(time.Second)),
 	})

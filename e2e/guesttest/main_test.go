@@ -20,8 +20,9 @@ import (
 )
 
 var (
-	bin    = flag.String("bin", "", "directory with the built programs (make build)")
-	logDir = flag.String("logs", "", "directory for logs of programs and guests; default: kept only on failure, in the temporary directory")
+	bin     = flag.String("bin", "", "directory with the built programs (make build)")
+	labName = flag.String("name", "gt", "of the lab: another for a second run on the same machine at the same time")
+	logDir  = flag.String("logs", "", "directory for logs of programs and guests; default: kept only on failure, in the temporary directory")
 )
 
 // two is the site with two guests that most tests share.
@@ -45,7 +46,7 @@ func runAll(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	progress := image.NewProgress(os.Stderr)
-	s, err := site.New(ctx, site.Options{Bin: *bin, Name: "gt", Guests: 2, LogDir: logs, Stats: true, Progress: progress})
+	s, err := site.New(ctx, site.Options{Bin: *bin, Name: *labName, Guests: 2, LogDir: logs, Stats: true, Progress: progress})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -75,7 +75,7 @@ def contend(a, b, op, cpu, count=400):
     return word, seen
 
 
-@every('rc fetch and add, contended', ['by two guests', 'by two guests and a processor'])
+@every('rc fetch and add, contended', ['by two guests', 'by two guests and a processor'], usual=['by two guests'])
 def contended_faa(a, b, who):
     cpu = 'processor' in who
     word, seen = contend(a, b, 'faa', cpu)

@@ -4,13 +4,10 @@
 from checks import check, every
 from pair import connect, pair, same, want
 
-SIZES = [1, 7, 64, 1023, 1024, 1025, 4096, 65536 + 3, 1 << 20]
-LONG_SIZES = [2, 4095, 4097, 262143, 262144, 262145, (8 << 20) + 5, 64 << 20]
-ALL = sorted(SIZES + LONG_SIZES)
-
-
-def long_size(n):
-    return n in LONG_SIZES
+BRIEF_SIZES = [1, 1025, 65536 + 3]
+USUAL_SIZES = [7, 64, 1023, 1024, 4096, 1 << 20]
+LONG_SIZES = [2, 4095, 4097, 262143, 262144, 262145, (8 << 20) + 5]
+ALL = sorted(BRIEF_SIZES + USUAL_SIZES + LONG_SIZES)
 
 
 def transfer(x, y, op, size, offset=5):
@@ -49,13 +46,14 @@ def transfer(x, y, op, size, offset=5):
 
 
 for op in ('send', 'send_imm', 'write', 'write_imm', 'read'):
-    @every(f'rc {op}', ALL, long=long_size)
+    @every(f'rc {op}', ALL, usual=USUAL_SIZES, long=LONG_SIZES)
     def rc_op(a, b, size, op=op):
         x, y = pair(a, b)
         transfer(x, y, op, size)
 
     if op != 'read':
-        @every(f'uc {op}', [1, 1025, 65539, (4 << 20) + 1, 16 << 20], long=lambda n: n > 5 << 20, patched=True)
+        @every(f'uc {op}', [1, 1025, 65539, (4 << 20) + 1, 16 << 20],
+               usual=[1, 1025, (4 << 20) + 1], long=[16 << 20], patched=True)
         def uc_op(a, b, size, op=op):
             x, y = pair(a, b, 'uc')
             transfer(x, y, op, size)
@@ -74,7 +72,7 @@ for op in ('send', 'send_imm', 'write', 'write_imm', 'read'):
         dst.intact()
 
 
-@every('rc path mtu', [256, 512, 1024])
+@every('rc path mtu', [256, 512, 1024], usual=[512, 1024])
 def path_mtu(a, b, mtu):
     x, y = pair(a, b, mtu=mtu)
     same(a.query(x.qp)['path_mtu'], mtu.bit_length() - 8, 'queried path MTU')
@@ -103,7 +101,7 @@ def pieces(region, lengths, gap=11):
 CUTS = {'2': [5, 8192], '3': [1, 2, 3], '4 with empty ones': [0, 4096, 0, 1], '8': [1, 4095, 4096, 4097, 7, 8, 65536, 3]}
 
 
-@every('rc scatter and gather', list(CUTS))
+@every('rc scatter and gather', list(CUTS), usual=['2', '3'])
 def scatter(a, b, name):
     lengths = CUTS[name]
     total = sum(lengths)
@@ -158,7 +156,7 @@ def inline(a, b, op):
         dst.intact(f'{n} bytes')
 
 
-@check('rc 10000 messages in order')
+@check('rc 10000 messages in order', 'usual')
 def in_order(a, b):
     x, y = pair(a, b)
     src, dst = x.mr(8 * 60), y.mr(8)
@@ -223,7 +221,7 @@ def many_reads(a, b):
     buf.intact()
 
 
-@every('rc rings wrap, depth', [16, 255, 4096, 32767], long=lambda n: n > 255)
+@every('rc rings wrap, depth', [16, 255, 4096, 32767], usual=[16], long=[4096, 32767])
 def deep(a, b, depth):
     caps = {'send_wr': depth, 'recv_wr': depth, 'cqe': depth + 8}
     x, y = pair(a, b, caps_a=caps, caps_b=caps)

@@ -25,7 +25,7 @@ def one(x, y, size, seed, op='send', src=None, **kwargs):
     return box, w, head
 
 
-@every('ud send', [0, 1, 3, 64, 1000, 1024])
+@every('ud send', [0, 1, 3, 64, 1000, 1024], usual=[3, 64, 1000])
 def send(a, b, size):
     x, y = datagrams(a, b)
     one(x, y, size, 3)
@@ -103,6 +103,27 @@ def dropped(a, b, name):
     x.send('send', sges=[src.sge(0, 100)], ah=x.ah, qpn=y.qpn, qkey=QKEY)
     x.sent()
     y.received(id=1, len=140)
+
+
+@check('ud send longer than any datagram', patched=True)
+def too_long(a, b):
+    x, y = datagrams(a, b)
+    src, box = x.mr(4097), y.mr(4137)
+    y.recv(1, [box.sge()])
+    x.send('send', wr_id=1, sges=[src.sge()], ah=x.ah, qpn=y.qpn, qkey=QKEY)
+    x.send('send', wr_id=2, sges=[src.sge(0, 1)], ah=x.ah, qpn=y.qpn, qkey=QKEY)
+    x.sent('loc_len_err', id=1)
+    x.all_flushed(1, 0)
+    x.state('sqe')
+    y.nothing(0.1)
+    box.intact()
+    # Its receives go on.
+    y.ah = b.ah(y.pd, b.gids()['ipv4'][0], a.gids()['ipv4'][1])
+    mine, theirs = x.mr(48), y.mr(8)
+    x.recv(3, [mine.sge()])
+    y.send('send', sges=[theirs.sge()], ah=y.ah, qpn=x.qpn, qkey=QKEY)
+    y.sent()
+    x.received(id=3, len=48)
 
 
 @check('ud with the Q_Key of its own QP')

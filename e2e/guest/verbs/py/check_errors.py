@@ -262,6 +262,17 @@ def silence(a, b, name):
     return f'{took:.2f} s'
 
 
+@every('requester may have no', ['read', 'faa', 'cas'], patched=True)
+def no_reads(a, b, op):
+    x, y = pair(a, b)
+    a.to_state(x.qp, 'reset')
+    b.to_state(y.qp, 'reset')
+    connect(x, y, depth=0)
+    src, far = x.mr(64), y.mr(64)
+    local_failure(x, y, lambda: x.send(op, wr_id=1, sges=[src.sge(0, 8)], addr=far.addr, rkey=far.rkey),
+                  'loc_qp_op_err', (src, far))
+
+
 @check('failing message behind good ones')
 def good_ones_first(a, b):
     x, y = pair(a, b)

@@ -232,7 +232,7 @@ def rotate(a, b):
         a.destroy(r['mr'])
 
 
-@every('regions of', ['1 byte', '3 pages at odd places', '64 MiB'], long=lambda c: 'MiB' in c)
+@every('regions of', ['1 byte', '3 pages at odd places', '64 MiB'], long=['64 MiB'])
 def shapes(a, b, name):
     x, y = pair(a, b)
     size, off = {'1 byte': (1, 4095), '3 pages at odd places': (8195, 4093), '64 MiB': (64 << 20, 1)}[name]
@@ -244,7 +244,7 @@ def shapes(a, b, name):
     dst.intact()
 
 
-@every('regions at once:', [300, 2000], long=lambda n: n > 300)
+@every('regions at once:', [100, 300, 2000], usual=[300], long=[2000])
 def many(a, b, n):
     x, y = pair(a, b)
     pd, regions = y.pd, []

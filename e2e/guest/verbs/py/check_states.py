@@ -5,7 +5,7 @@ from checks import check, every
 from pair import Side, connect, pair, same, want
 
 
-@every('flush of', ['both queues', 'an empty queue', 'queues that have wrapped'], patched=True)
+@every('flush of', ['both queues', 'an empty queue', 'queues that have wrapped'], usual=['both queues'], patched=True)
 def flush(a, b, name):
     x, y = pair(a, b)
     src, dst = x.mr(64), y.mr(64)
@@ -97,7 +97,7 @@ def drained(a, b):
     dst.intact()
 
 
-@every('flush of queue pairs at once:', [100, 1000], long=lambda n: n > 100, patched=True)
+@every('flush of queue pairs at once:', [100, 1000], long=[1000], patched=True)
 def flush_storm(a, b, n):
     pd, scq, rcq = a.pd(), a.cq(8 * n), a.cq(8 * n)
     peer = Side(b, 'rc')
@@ -133,7 +133,7 @@ def destroyed(a, b):
     x.nothing(0.3)
 
 
-@check('traffic of many queue pairs at once')
+@check('traffic of many queue pairs at once', 'usual')
 def crowd(a, b):
     pairs = [pair(a, b) for _ in range(24)]
     regions = []

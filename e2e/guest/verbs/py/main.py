@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""serve PORT | list | run HOST PORT [--long] [--stock] [NAME...]
+"""serve PORT | list | run HOST PORT [--usual | --long] [--stock] [NAME...]
 
-run prints {"name", "ok", "text", "seconds"} for each check, one a line. HOST may
-be "self": both sides are in this process then."""
+run does the brief checks, or with an option more (checks.py); with --stock it
+leaves out those that need the patched provider. It prints {"name", "ok", "text",
+"seconds"} for each check, one a line. HOST may be "self": both sides are in this
+process then."""
 
 import json
 import sys
@@ -16,17 +18,18 @@ import check_errors  # noqa: F401
 import check_events  # noqa: F401
 import check_memory  # noqa: F401
 import check_states  # noqa: F401
-from checks import CHECKS
+from checks import CHECKS, TIERS
 from endpoint import Endpoint
 from pair import Failed
 from rpc import Proxy, serve
 
 
 def chosen(args):
-    long, stock = '--long' in args, '--stock' in args
+    tier = max(TIERS.index(t) if '--' + t in args else 0 for t in TIERS)
+    stock = '--stock' in args
     names = [a for a in args if not a.startswith('--')]
     for c in CHECKS:
-        if c['long'] and not long or c['patched'] and stock:
+        if TIERS.index(c['tier']) > tier or c['patched'] and stock:
             continue
         if not names or any(c['name'].startswith(n) for n in names):
             yield c
@@ -59,7 +62,7 @@ def main(args):
         serve(Endpoint(), int(args[1]))
     elif args[0] == 'list':
         for c in CHECKS:
-            print(json.dumps({k: c[k] for k in ('name', 'long', 'patched')}))
+            print(json.dumps({k: c[k] for k in ('name', 'tier', 'patched')}))
     elif args[0] == 'run':
         sys.exit(run(args[1], int(args[2]), args[3:]))
 

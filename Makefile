@@ -13,9 +13,6 @@ LDFLAGS := -s -w -X github.com/ernic-dev/ernic/cmd/internal/cli.version=$(VERSIO
 # All packages but those that boot real guests or need hosts of their own.
 UNIT_PKGS = $(shell go list ./... | grep -v -e /e2e/guesttest -e /e2e/lab/selftest -e /e2e/faults -e /e2e/standby)
 
-# Whole suites that take minutes in an emulated guest: part of test-long.
-LONG_TESTS := ^(TestVerbs|TestRDMACore)$$
-
 # Namespaces, TAPs and the guest lab need root; another user goes through sudo.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo -E)
 say-sudo = $(if $(SUDO),@echo "$(1) needs root: running it with sudo")
@@ -53,7 +50,7 @@ faults: build ## faults of machines, cables and managers, with processes on host
 guest: build lab ## tests in real guests (QEMU, upstream ionic driver, stock rdma-core)
 	$(call say-sudo,the guest lab)
 	go test -count=1 -timeout 10m $(if $(SUDO),-exec '$(SUDO)') ./e2e/lab/selftest
-	go test -count=1 -timeout 30m -p 1 -v -skip '$(LONG_TESTS)' $(if $(SUDO),-exec '$(SUDO)') ./e2e/guesttest/... -args -bin $(CURDIR)/bin
+	go test -count=1 -timeout 30m -p 1 -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/guesttest/... -args -bin $(CURDIR)/bin
 
 .PHONY: test-long
 test-long: build lab ## the whole conformance matrix in real guests; rewrites docs/conformance.md

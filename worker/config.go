@@ -67,6 +67,9 @@ type Config struct {
 	// Status accepts operators who ask how the worker stands; nil: none. Mesh only.
 	Status net.Listener
 
+	// Reflection lets those who may connect ask which calls there are.
+	Reflection bool
+
 	// Relay lets peers that cannot be reached be reached by way of the manager. Mesh only.
 	Relay bool
 

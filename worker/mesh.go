@@ -160,6 +160,8 @@ func (m *mesh) registered(node uint32) {
 		Insecure: m.worker.config.Server == nil,
 		Verify:   m.verifier(),
 		OnEvent:  m.linkEvent,
+
+		Reflection: m.worker.config.Reflection,
 	}
 	if m.relay != nil {
 		o.Dial = m.relay.Dial

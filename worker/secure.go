@@ -50,6 +50,9 @@ func verify(mesh nodes, node uint32, auth credentials.AuthInfo) error {
 func (m *mesh) serveStatus(ctx context.Context) error {
 	c := &m.worker.config
 	var o []grpc.ServerOption
+	if c.Reflection {
+		m.session.Reflect()
+	}
 	if c.Server != nil {
 		o = append(o, grpc.Creds(c.Server))
 	}

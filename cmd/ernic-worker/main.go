@@ -33,6 +33,7 @@ type flags struct {
 
 	manager, name, listen, advertise string
 	relay                            string
+	reflection                       bool
 	status                           string
 	insecure                         bool
 	lanes                            int
@@ -91,6 +92,7 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.IntVar(&f.statsMS, "stats-interval-ms", 0, "`milliseconds` between updates of the guest's counters, whatever the profile says")
 	f.tls.AddFlags(fs, identity.Worker)
 	fs.StringVar(&f.relay, "relay", "on", "on or off: reach peers by way of the manager that cannot be reached directly")
+	fs.BoolVar(&f.reflection, "grpc-reflection", false, "let clients ask which calls there are")
 	f.gossip.AddFlags(fs)
 	f.observe.addFlags(c)
 	f.log.AddFlags(fs)
@@ -189,7 +191,7 @@ func (f *flags) config(set profile.Set) (worker.Config, error) {
 		if f.relay != "on" && f.relay != "off" {
 			return c, cli.Usagef("--relay %q is none of on, off", f.relay)
 		}
-		c.Relay = f.relay == "on"
+		c.Relay, c.Reflection = f.relay == "on", f.reflection
 		if err := f.checkExposure(); err != nil {
 			return c, err
 		}

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/experimental"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
 	"github.com/ernic-dev/ernic/fabric/wire"
@@ -96,6 +98,10 @@ func (in *inbound) serve() {
 		experimental.BufferPool(in.pool),
 	)
 	server.RegisterService(&serviceDesc, in)
+	healthv1.RegisterHealthServer(server, l.health)
+	if l.opts.Reflection {
+		reflection.Register(server)
+	}
 
 	// Whoever has not said hello in time never will.
 	timer := time.AfterFunc(l.opts.Timing.Hello, func() {

@@ -3,9 +3,9 @@
 package mesh
 
 import (
-	"fmt"
-
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 )
 
@@ -33,9 +33,13 @@ type exchanger interface {
 	exchange(s grpc.ServerStream) error
 }
 
-// codec moves slices between gRPC and this package. What it marshals must be a
-// marshaler, what it unmarshals into an *rxMessage.
+// codec moves slices between gRPC and this package: what it marshals is a
+// marshaler, what it unmarshals into an *rxMessage. The messages of other
+// services on the listener are protobuf's.
 type codec struct{}
+
+// other is the codec of those.
+var other = encoding.GetCodecV2(protocodec.Name)
 
 type marshaler interface{ buffers() mem.BufferSlice }
 
@@ -43,7 +47,7 @@ type marshaler interface{ buffers() mem.BufferSlice }
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	m, ok := v.(marshaler)
 	if !ok {
-		return nil, fmt.Errorf("mesh: cannot send a %T", v)
+		return other.Marshal(v)
 	}
 	return m.buffers(), nil
 }
@@ -52,7 +56,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(*rxMessage)
 	if !ok {
-		return fmt.Errorf("mesh: cannot receive a %T", v)
+		return other.Unmarshal(data, v)
 	}
 	m.take(data)
 	return nil

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/health"
+
 	"github.com/ernic-dev/ernic/fabric"
 	"github.com/ernic-dev/ernic/fabric/directory"
 	"github.com/ernic-dev/ernic/fabric/loopback"
@@ -29,6 +31,7 @@ type Link struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 	pulse  chan struct{} // capacity 1: a link came up
+	health *health.Server
 
 	// peers is replaced as a whole; readers take no lock.
 	peers   atomic.Pointer[peerMap]
@@ -52,7 +55,7 @@ func New(o Options) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{opts: o, loop: loop, born: time.Now(), pulse: make(chan struct{}, 1)}
+	l := &Link{opts: o, loop: loop, born: time.Now(), pulse: make(chan struct{}, 1), health: health.NewServer()}
 	l.peers.Store(&peerMap{})
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.spawn(l.beat)
@@ -228,6 +231,7 @@ func (l *Link) Close() error {
 	}
 	l.closed = true
 	l.mu.Unlock()
+	l.health.Shutdown()
 	if l.opts.Listener != nil {
 		_ = l.opts.Listener.Close()
 	}

@@ -63,6 +63,8 @@ type Options struct {
 
 	// Dial replaces the TCP dialer, for tests and unusual networks.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Reflection lets whoever connects ask which calls there are.
+	Reflection bool
 	// OnEvent is told of links that come, go or cannot be made. It must not
 	// block.
 	OnEvent func(Event)

@@ -28,6 +28,7 @@ type Session struct {
 	claims claims
 	// beatNow asks for a heartbeat before its time.
 	beatNow chan struct{}
+	reflect bool         // by ServeStatus
 	rtt     atomic.Int64 // nanoseconds of the last answered heartbeat; zero: none yet
 
 	publishing sync.Mutex // guards heard, and lets views be put in place one by one; taken before mu

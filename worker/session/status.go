@@ -12,6 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -69,7 +72,13 @@ var statusCalls = map[string][]identity.Role{
 	healthv1.Health_Check_FullMethodName: identity.Roles(),
 	healthv1.Health_List_FullMethodName:  identity.Roles(),
 	healthv1.Health_Watch_FullMethodName: identity.Roles(),
+
+	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      identity.Roles(),
+	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: identity.Roles(),
 }
+
+// Reflect lets those who may call anything ask ServeStatus which calls there are. It is called before that.
+func (s *Session) Reflect() { s.reflect = true }
 
 // ServeStatus answers for the status of the session on a listener of its own until ctx ends, and closes it. Options are
 // added to those of the server, credentials for example.
@@ -88,6 +97,9 @@ func (s *Session) ServeStatus(ctx context.Context, l net.Listener, opts ...grpc.
 	healthv1.RegisterHealthServer(g, health)
 	defer health.Shutdown()
 	s.RegisterStatus(g)
+	if s.reflect {
+		reflection.Register(g)
+	}
 	// Not waited for: the end of the server waits for connections that have not finished their handshake.
 	defer context.AfterFunc(ctx, func() {
 		_ = l.Close()

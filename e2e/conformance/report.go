@@ -57,12 +57,14 @@ func (r *Report) Add(e Result) {
 	r.list = append(r.list, e)
 }
 
-// Stamp says of all results so far of which day and version they are.
+// Stamp says of the results without a day of which day and version they are.
 func (r *Report) Stamp(day, version string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.list {
-		r.list[i].Day, r.list[i].Version = day, version
+		if e := &r.list[i]; e.Day == "" {
+			e.Day, e.Version = day, version
+		}
 	}
 }
 

@@ -69,6 +69,25 @@ Of the first run.
 	}
 }
 
+func TestReport_IsKeptAgainAndAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.json")
+	run(t, path, "2026-01-01", func(r *Report) { r.Add(pass("a", "one", "")) })
+	var r Report
+	for _, name := range []string{"two", "three"} {
+		r.Add(pass("a", name, ""))
+		r.Stamp("2026-01-02", "new")
+		if err := r.Keep(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := r.Markdown("")
+	for _, s := range []string{"| a | 3 | 0 | 0 | 5s | 2026-01-01, 2026-01-02 | new, v-2026-01-01 |", "| one | pass |", "| two | pass |", "| three | pass |"} {
+		if strings.Count(got, s) != 1 {
+			t.Errorf("not once %q in\n%s", s, got)
+		}
+	}
+}
+
 func TestReport_ARenewedGroupForgetsCasesThatAreNoMore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.json")
 	run(t, path, "2026-01-01", func(r *Report) {

@@ -38,6 +38,9 @@ func conform(t *testing.T, group, name string, f func(t *testing.T) (note string
 		var note string
 		defer func() {
 			found.Add(conformance.Result{Group: group, Name: name, Failed: t.Failed(), Note: note, Took: time.Since(begun)})
+			if err := keepResults(); err != nil {
+				t.Error(err)
+			}
 		}()
 		note = f(t)
 	})

@@ -125,4 +125,7 @@ func runVerbs(t *testing.T, group string, a, b *site.Node, options string, env [
 	if count == 0 {
 		t.Error("no check ran")
 	}
+	if err := keepResults(); err != nil {
+		t.Error(err)
+	}
 }

@@ -86,6 +86,9 @@ func runSuite(t *testing.T, group, modules string, env ...string) {
 	for _, reason := range slices.Sorted(maps.Keys(met)) {
 		found.Remark(group, fmt.Sprintf("%d fail for a reason that is not the device's: %s.", met[reason], reason))
 	}
+	if err := keepResults(); err != nil {
+		t.Error(err)
+	}
 }
 
 // judgeClass enters a class of the suite into the report and fails for each of

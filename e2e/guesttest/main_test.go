@@ -59,6 +59,13 @@ func runAll(m *testing.M) int {
 	}
 	progress.Sayf("two guests are up")
 	two = s
+	version, err := s.Lab.Run(ctx, s.Program("ernic-worker"), "version")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		s.Close()
+		return 1
+	}
+	underTest = oneLine(version)
 	code := m.Run()
 	if err := writeReport(ctx, s); err != nil {
 		fmt.Fprintln(os.Stderr, err)

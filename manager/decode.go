@@ -121,6 +121,8 @@ func decodeReport(r *ernicv1.NodeReport) core.Report {
 		Draining:      r.GetDraining(),
 		Carrier:       r.GetCarrier(),
 		LinkDown:      r.GetLinkDown(),
+		MemoryShared:  r.GetMemoryShared(),
+		MemoryPrivate: r.GetMemoryPrivate(),
 	}
 	// An address that is none is no reason to lose a worker.
 	if s := r.GetStatusAddress(); checkAddress(s) == nil {

@@ -198,6 +198,8 @@ func encodeReport(r *core.Report) *ernicv1.NodeReport {
 		Draining:      r.Draining,
 		Carrier:       r.Carrier,
 		LinkDown:      r.LinkDown,
+		MemoryShared:  r.MemoryShared,
+		MemoryPrivate: r.MemoryPrivate,
 		StatusAddress: r.Status,
 		Clock:         encodeTime(r.Clock),
 		Rtt:           encodeDuration(r.RTT),

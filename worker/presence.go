@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ernic-dev/ernic/device/guestmem"
 	"github.com/ernic-dev/ernic/device/ionic"
 	"github.com/ernic-dev/ernic/device/vfiouser"
 )
@@ -16,6 +17,7 @@ import (
 type presence struct {
 	*ionic.NIC
 	attached *atomic.Bool
+	memory   *atomic.Pointer[guestmem.Space] // of the guest, nil without one
 	drain    *drain
 }
 
@@ -28,6 +30,7 @@ func (p presence) Attach(s *vfiouser.Session) error {
 		p.drain.leave()
 		return err
 	}
+	p.memory.Store(s.Mem())
 	p.attached.Store(true)
 	return nil
 }
@@ -35,6 +38,7 @@ func (p presence) Attach(s *vfiouser.Session) error {
 // Detach implements vfiouser.Attacher.
 func (p presence) Detach(reason error) {
 	p.attached.Store(false)
+	p.memory.Store(nil)
 	p.NIC.Detach(reason)
 	p.drain.leave()
 }

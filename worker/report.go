@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 
+	"github.com/ernic-dev/ernic/device/guestmem"
 	"github.com/ernic-dev/ernic/fabric"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 	"github.com/ernic-dev/ernic/worker/session"
@@ -27,6 +28,7 @@ func (m *mesh) report() session.Report {
 		GuestAttached: w.attached.Load(), Draining: w.drain.wished(), Interface: interfaceReport(w.config.TAP),
 		Status: m.statusAddress(), Carrier: w.nic.LIF().Link(), LinkDown: w.linkDown.Load(),
 	}
+	r.MemoryShared, r.MemoryPrivate = memoryOf(w.memory.Load())
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.link == nil {
@@ -43,6 +45,22 @@ func (m *mesh) report() session.Report {
 		})
 	}
 	return r
+}
+
+// memoryOf returns how much of a guest's memory is shared with the worker and how
+// much is not, in bytes.
+func memoryOf(mem *guestmem.Space) (shared, private uint64) {
+	if mem == nil {
+		return 0, 0
+	}
+	for _, w := range mem.Windows() {
+		if w.Message {
+			private += w.Size
+		} else {
+			shared += w.Size
+		}
+	}
+	return shared, private
 }
 
 // interfaceReport is the state of the TAP, nil if the worker has none.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ernic-dev/ernic/device/guestmem"
 	"github.com/ernic-dev/ernic/device/ionic"
 	"github.com/ernic-dev/ernic/device/ionic/intr"
 	"github.com/ernic-dev/ernic/device/ionic/rdma"
@@ -38,7 +39,8 @@ type Worker struct {
 	lan       *meshport.Port // nil unless the LIF is on the mesh
 	self      atomic.Uint32
 	attached  atomic.Bool
-	linkDown  atomic.Bool // an operator has taken the link down
+	memory    atomic.Pointer[guestmem.Space] // of the guest, nil without one
+	linkDown  atomic.Bool                    // an operator has taken the link down
 	drain     drain
 	observers observers
 	closing   sync.Once
@@ -136,7 +138,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	parts := []func(context.Context) error{
 		func(ctx context.Context) error {
-			return w.server.Serve(ctx, w.socket, presence{w.nic, &w.attached, &w.drain})
+			return w.server.Serve(ctx, w.socket, presence{w.nic, &w.attached, &w.memory, &w.drain})
 		},
 	}
 	if w.mesh != nil {

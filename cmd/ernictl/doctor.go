@@ -48,6 +48,7 @@ var checks = []struct {
 	{"version", (*examination).version},
 	{"interface", (*examination).iface},
 	{"mtu", (*examination).mtu},
+	{"memory", (*examination).memory},
 	{"link", (*examination).links},
 	{"conflict", (*examination).conflicts},
 }
@@ -135,6 +136,18 @@ func (e *examination) mtu() {
 	}
 }
 
+// memory looks for guests whose RAM is not shared. ROMs and the like, which nobody shares, are small.
+func (e *examination) memory() {
+	for _, n := range e.nodes {
+		r := n.GetReport()
+		if private := r.GetMemoryPrivate(); r.GetGuestAttached() && private > r.GetMemoryShared() {
+			e.add("error", "memory", n.GetNodeId(), "%d MiB of its guest's memory are not shared with the worker, and %d MiB are: "+
+				"QEMU needs -object memory-backend-memfd,id=ram,share=on,size=... and -machine memory-backend=ram",
+				private>>20, r.GetMemoryShared()>>20)
+		}
+	}
+}
+
 func (e *examination) links() {
 	known := make(map[uint32]bool, len(e.nodes))
 	for _, n := range e.nodes {
@@ -195,6 +208,7 @@ func doctorCommand(o *options) *cobra.Command {
   version     programs of another version than the manager's
   interface   TAPs that are down or gone
   mtu         TAPs whose MTU is not that of most
+  memory      guests whose memory is not shared with their worker
   link        peers that cannot be reached, and why
   conflict    addresses that several live nodes claim
 

@@ -58,6 +58,12 @@ func TestDoctorFindsWhatIsWrongAndNothingElse(t *testing.T) {
 		}, nil, "error interface 1 not there"},
 		{"another MTU", func(n []*ernicv1.Node) { n[3].Report.Interface.Mtu = 9000 }, nil, "warning mtu 3 MTU of 9000, others of 1500"},
 		{"no TAP at all", func(n []*ernicv1.Node) { n[3].Report.Interface = nil }, nil, ""},
+		{"guest memory that is not shared", func(n []*ernicv1.Node) {
+			n[2].Report.GuestAttached, n[2].Report.MemoryPrivate = true, 4<<30
+		}, nil, "error memory 2 4096 MiB of its guest's memory are not shared"},
+		{"guest memory that is shared", func(n []*ernicv1.Node) {
+			n[2].Report.GuestAttached, n[2].Report.MemoryShared, n[2].Report.MemoryPrivate = true, 4<<30, 16<<20
+		}, nil, ""},
 		{"a peer out of reach", func(n []*ernicv1.Node) {
 			n[1].Report.LinkReports[0] = &ernicv1.LinkReport{PeerId: 2, State: ernicv1.LinkState_LINK_STATE_BACKOFF, LastError: "no route to host"}
 		}, nil, "error link 1 cannot reach node 2: no route to host"},

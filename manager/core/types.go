@@ -156,6 +156,8 @@ type Report struct {
 	Interface Interface
 	// Carrier is set when the guest's Ethernet has one, LinkDown when an operator has taken the link down.
 	Carrier, LinkDown bool
+	// MemoryShared and MemoryPrivate are bytes of the guest's memory that the worker does and does not share with it.
+	MemoryShared, MemoryPrivate uint64
 	// Status is the host:port on which the worker answers operators; "": nowhere.
 	Status string
 	Links  []Link

@@ -18,6 +18,8 @@ type Report struct {
 	Draining bool
 	// Carrier is set when the guest's Ethernet has one, LinkDown when an operator has taken the link down.
 	Carrier, LinkDown bool
+	// MemoryShared and MemoryPrivate are bytes of the guest's memory that the worker does and does not share with it.
+	MemoryShared, MemoryPrivate uint64
 	// Status is the host:port on which the worker answers operators; "": nowhere.
 	Status string
 	// Interface carries the guest's Ethernet frames; nil: none.
@@ -56,6 +58,8 @@ func (s *Session) report() *ernicv1.NodeReport {
 		Draining:      r.Draining,
 		Carrier:       r.Carrier,
 		LinkDown:      r.LinkDown,
+		MemoryShared:  r.MemoryShared,
+		MemoryPrivate: r.MemoryPrivate,
 		StatusAddress: r.Status,
 		MeshRevision:  s.mesh.Load().Revision,
 		Clock:         timestamppb.Now(),

@@ -889,7 +889,11 @@ type NodeReport struct {
 	// The guest's Ethernet has a carrier.
 	Carrier bool `protobuf:"varint,10,opt,name=carrier,proto3" json:"carrier,omitempty"`
 	// An operator has taken the link of the NIC down.
-	LinkDown      bool `protobuf:"varint,11,opt,name=link_down,json=linkDown,proto3" json:"link_down,omitempty"`
+	LinkDown bool `protobuf:"varint,11,opt,name=link_down,json=linkDown,proto3" json:"link_down,omitempty"`
+	// Memory of the guest in bytes: that which the worker shares with it, and that which it can only ask the virtual machine
+	// monitor for. A guest whose RAM is not shared cannot be served.
+	MemoryShared  uint64 `protobuf:"varint,12,opt,name=memory_shared,json=memoryShared,proto3" json:"memory_shared,omitempty"`
+	MemoryPrivate uint64 `protobuf:"varint,13,opt,name=memory_private,json=memoryPrivate,proto3" json:"memory_private,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -999,6 +1003,20 @@ func (x *NodeReport) GetLinkDown() bool {
 		return x.LinkDown
 	}
 	return false
+}
+
+func (x *NodeReport) GetMemoryShared() uint64 {
+	if x != nil {
+		return x.MemoryShared
+	}
+	return 0
+}
+
+func (x *NodeReport) GetMemoryPrivate() uint64 {
+	if x != nil {
+		return x.MemoryPrivate
+	}
+	return 0
 }
 
 // InterfaceReport is the state of the host's interface behind a NIC.
@@ -1324,7 +1342,7 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"\x06claims\x18\x0f \x01(\rR\x06claims\x12\x1a\n" +
 	"\bidentity\x18\x10 \x01(\tR\bidentity\x128\n" +
 	"\n" +
-	"clock_skew\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tclockSkew\"\xb9\x03\n" +
+	"clock_skew\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tclockSkew\"\x85\x04\n" +
 	"\n" +
 	"NodeReport\x12%\n" +
 	"\x0eguest_attached\x18\x01 \x01(\bR\rguestAttached\x12\x14\n" +
@@ -1338,7 +1356,9 @@ const file_ernic_v1_mesh_proto_rawDesc = "" +
 	"\x0estatus_address\x18\t \x01(\tR\rstatusAddress\x12\x18\n" +
 	"\acarrier\x18\n" +
 	" \x01(\bR\acarrier\x12\x1b\n" +
-	"\tlink_down\x18\v \x01(\bR\blinkDown\"a\n" +
+	"\tlink_down\x18\v \x01(\bR\blinkDown\x12#\n" +
+	"\rmemory_shared\x18\f \x01(\x04R\fmemoryShared\x12%\n" +
+	"\x0ememory_private\x18\r \x01(\x04R\rmemoryPrivate\"a\n" +
 	"\x0fInterfaceReport\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apresent\x18\x02 \x01(\bR\apresent\x12\x0e\n" +

@@ -38,10 +38,11 @@ its own .crt and .key and a copy of ca.crt as --tls-cert, --tls-key and --tls-ca
   ernictl pki issue manager head
   ernictl pki issue worker host7
   ernictl pki issue operator alice
+  ernictl pki revoke /etc/ernic/pki/worker-host7.crt
   ernictl pki show`,
 	}
 	c.PersistentFlags().StringVar(&dir, "pki-dir", dir, "`directory` of the authority")
-	c.AddCommand(pkiInitCommand(&dir), pkiIssueCommand(&dir), pkiShowCommand(&dir))
+	c.AddCommand(pkiInitCommand(&dir), pkiIssueCommand(&dir), pkiRevokeCommand(&dir), pkiShowCommand(&dir))
 	return c
 }
 
@@ -134,6 +135,39 @@ A program that runs takes a replaced certificate in by itself.`,
 	return c
 }
 
+func pkiRevokeCommand(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke FILE...",
+		Short: "Take certificates back",
+		Long: `revoke writes the certificates of files on the list of those that are revoked, which stands in ca.crt.
+Copy that to all hosts: programs that run take it in by themselves, and make no new connection to or from
+a holder of a revoked certificate. "ernictl node evict" ends the session that a worker still has.
+
+The certificate of a file that "ernictl pki issue --replace" has replaced is gone: revoke first, then replace.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			ca, err := pki.Open(*dir)
+			if err != nil {
+				return err
+			}
+			var certs []*x509.Certificate
+			for _, file := range args {
+				found, err := pki.Certificates(file)
+				if err != nil {
+					return err
+				}
+				certs = append(certs, found[0])
+			}
+			n, err := ca.Revoke(certs...)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%d certificates are revoked; copy %s to all hosts\n", n, filepath.Join(*dir, pki.CertFile))
+			return err
+		},
+	}
+}
+
 // shownCertificate is a certificate as it is printed. The names of its fields are stable.
 type shownCertificate struct {
 	File     string    `json:"file" yaml:"file"`
@@ -182,7 +216,7 @@ func pkiShowCommand(dir *string) *cobra.Command {
 		Use:   "show [FILE...]",
 		Short: "Show what certificates say and until when they are valid",
 		Long: `show lists certificates: those in the directory of the authority, or those in the files named. STATE is
-valid, expires-soon (within 30 days), expired or not-yet. A certificate whose role is none is of no use in a mesh.`,
+valid, expires-soon (within 30 days), expired, not-yet or revoked. A certificate whose role is none is of no use in a mesh.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -197,6 +231,13 @@ valid, expires-soon (within 30 days), expired or not-yet. A certificate whose ro
 					return strings.Compare(filepath.Base(a), filepath.Base(b))
 				})
 			}
+			// Without an authority nothing is known to be revoked.
+			var revoked *pki.Revoked
+			if raw, err := os.ReadFile(filepath.Join(*dir, pki.CertFile)); err == nil {
+				if revoked, err = pki.ParseRevoked(raw); err != nil {
+					return fmt.Errorf("%s: %w", filepath.Join(*dir, pki.CertFile), err)
+				}
+			}
 			var shown []shownCertificate
 			var errs []error
 			for _, file := range args {
@@ -205,7 +246,11 @@ valid, expires-soon (within 30 days), expired or not-yet. A certificate whose ro
 					errs = append(errs, err)
 				}
 				for _, cert := range certs {
-					shown = append(shown, newCertificate(file, cert, time.Now()))
+					s := newCertificate(file, cert, time.Now())
+					if revoked.Check(cert) != nil {
+						s.State = "revoked"
+					}
+					shown = append(shown, s)
 				}
 			}
 			p := &printer[shownCertificate]{out: c.OutOrStdout(), format: f, columns: certificateColumns}

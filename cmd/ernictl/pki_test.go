@@ -99,6 +99,13 @@ func TestPKIShowTellsWhoAndUntilWhen(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
+	host7 := filepath.Join(dir, "worker-host7.crt")
+	if status, out, errs := ernictl(t, "pki", "revoke", host7, "--pki-dir", dir); status != 0 || !strings.Contains(out, "1 certificates are revoked; copy "+dir) {
+		t.Errorf("status %d, %s%s", status, out, errs)
+	}
+	if _, out, _ := ernictl(t, "pki", "show", host7, "--pki-dir", dir); !strings.Contains(out, "revoked") {
+		t.Errorf("after it was revoked: %s", out)
+	}
 	text := filepath.Join(dir, "text")
 	if err := os.WriteFile(text, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
@@ -121,6 +128,8 @@ func TestPKIMistakesAreNamed(t *testing.T) {
 		{[]string{"pki", "issue", "worker"}, 2, "accepts 2 arg"},
 		{[]string{"pki", "init", "--days", "0"}, 2, "--days 0"},
 		{[]string{"pki", "nothing"}, 2, "unknown command"},
+		{[]string{"pki", "revoke"}, 2, "requires at least 1 arg"},
+		{[]string{"pki", "revoke", "x.crt"}, 1, "ca.crt"},
 	} {
 		status, _, errs := ernictl(t, append(tc.args, "--pki-dir", dir)...)
 		if status != tc.status || !strings.Contains(errs, tc.want) {

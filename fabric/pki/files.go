@@ -32,14 +32,14 @@ func writePair(certFile, keyFile string, raw []byte, key *ecdsa.PrivateKey, repl
 			}
 		}
 	}
-	if err := writeFile(keyFile, &pem.Block{Type: keyBlock, Bytes: der}, 0o600); err != nil {
+	if err := writeFile(keyFile, 0o600, &pem.Block{Type: keyBlock, Bytes: der}); err != nil {
 		return err
 	}
-	return writeFile(certFile, &pem.Block{Type: certBlock, Bytes: raw}, 0o644)
+	return writeFile(certFile, 0o644, &pem.Block{Type: certBlock, Bytes: raw})
 }
 
 // writeFile replaces a file as a whole.
-func writeFile(name string, block *pem.Block, mode fs.FileMode) (err error) {
+func writeFile(name string, mode fs.FileMode, blocks ...*pem.Block) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*") // 0600 from the start
 	if err != nil {
 		return err
@@ -49,7 +49,9 @@ func writeFile(name string, block *pem.Block, mode fs.FileMode) (err error) {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	err = pem.Encode(f, block)
+	for _, block := range blocks {
+		err = errors.Join(err, pem.Encode(f, block))
+	}
 	if err == nil {
 		err = f.Chmod(mode)
 	}

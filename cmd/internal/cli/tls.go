@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ernic-dev/ernic/fabric/identity"
+	"github.com/ernic-dev/ernic/fabric/pki"
 )
 
 // TLS holds the flags that protect connections.
@@ -30,7 +31,7 @@ func (t *TLS) AddFlags(fs *pflag.FlagSet, own identity.Role) {
 	t.own = own
 	fs.StringVar(&t.cert, "tls-cert", "", "PEM `file` with the certificate of this program")
 	fs.StringVar(&t.key, "tls-key", "", "PEM `file` with the key of the certificate")
-	fs.StringVar(&t.ca, "tls-ca", "", "PEM `file` with the certificates that sign those of the others")
+	fs.StringVar(&t.ca, "tls-ca", "", "PEM `file` with the certificates that sign those of the others, and lists of those that are revoked")
 }
 
 // OnReload names a function that is told when the files have changed, with an error if they are of no use: then those
@@ -89,7 +90,7 @@ func (t *TLS) server(protocol string) (*tls.Config, error) {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			cert, pool, err := t.files.load()
+			cert, authorities, err := t.files.load()
 			if err != nil {
 				return nil, err
 			}
@@ -97,8 +98,11 @@ func (t *TLS) server(protocol string) (*tls.Config, error) {
 				MinVersion:   tls.VersionTLS13,
 				Certificates: []tls.Certificate{*cert},
 				ClientAuth:   tls.RequireAndVerifyClientCert,
-				ClientCAs:    pool,
+				ClientCAs:    authorities.pool,
 				NextProtos:   []string{protocol},
+				VerifyConnection: func(state tls.ConnectionState) error {
+					return authorities.revoked.Check(state.PeerCertificates[0])
+				},
 			}, nil
 		},
 	}, nil
@@ -140,11 +144,14 @@ func (t *TLS) Client(server ...identity.Role) (credentials.TransportCredentials,
 		// The check of the name of the host is replaced by that of the role, not left out.
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection checks the chain and the role
 		VerifyConnection: func(state tls.ConnectionState) error {
-			_, pool, err := t.files.load()
+			_, authorities, err := t.files.load()
 			if err != nil {
 				return err
 			}
-			return identity.CheckServer(state.PeerCertificates, pool, server...)
+			if err := identity.CheckServer(state.PeerCertificates, authorities.pool, server...); err != nil {
+				return err
+			}
+			return authorities.revoked.Check(state.PeerCertificates[0])
 		},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			cert, _, err := t.files.load()
@@ -161,41 +168,47 @@ type pemFiles struct {
 	cert, key, ca string
 	told          func(error)
 
-	mu     sync.Mutex // guards what follows
-	seen   [3]os.FileInfo
-	pair   *tls.Certificate
-	pool   *x509.CertPool
-	failed string // what was told last of files that are of no use
+	mu      sync.Mutex // guards what follows
+	seen    [3]os.FileInfo
+	pair    *tls.Certificate
+	signers *authorities // nil before they were read first
+	failed  string       // what was told last of files that are of no use
 }
 
-// load returns the certificate, nil if there is none, and the pool of the CA. When the files change to something of no
+// authorities are those who sign certificates, and what they have taken back.
+type authorities struct {
+	pool    *x509.CertPool
+	revoked *pki.Revoked
+}
+
+// load returns the certificate, nil if there is none, and the authorities. When the files change to something of no
 // use, such as a certificate whose key is not written yet, what was there before stays.
-func (f *pemFiles) load() (*tls.Certificate, *x509.CertPool, error) {
+func (f *pemFiles) load() (*tls.Certificate, *authorities, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	seen, err := f.stat()
 	if err == nil {
-		if f.pool != nil && sameFiles(f.seen, seen) {
-			return f.pair, f.pool, nil
+		if f.signers != nil && sameFiles(f.seen, seen) {
+			return f.pair, f.signers, nil
 		}
 		var pair *tls.Certificate
-		var pool *x509.CertPool
-		if pair, pool, err = f.read(); err == nil {
-			if f.pool != nil {
+		var ca *authorities
+		if pair, ca, err = f.read(); err == nil {
+			if f.signers != nil {
 				f.tell(nil)
 			}
-			f.seen, f.pair, f.pool, f.failed = seen, pair, pool, ""
-			return pair, pool, nil
+			f.seen, f.pair, f.signers, f.failed = seen, pair, ca, ""
+			return pair, ca, nil
 		}
 	}
-	if f.pool == nil {
+	if f.signers == nil {
 		return nil, nil, err
 	}
 	if f.failed != err.Error() {
 		f.failed = err.Error()
 		f.tell(err)
 	}
-	return f.pair, f.pool, nil
+	return f.pair, f.signers, nil
 }
 
 func (f *pemFiles) tell(err error) {
@@ -231,21 +244,24 @@ func sameFiles(a, b [3]os.FileInfo) bool {
 	return true
 }
 
-func (f *pemFiles) read() (*tls.Certificate, *x509.CertPool, error) {
+func (f *pemFiles) read() (*tls.Certificate, *authorities, error) {
 	raw, err := os.ReadFile(f.ca)
 	if err != nil {
 		return nil, nil, fmt.Errorf("TLS: %w", err)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(raw) {
+	ca := &authorities{pool: x509.NewCertPool()}
+	if !ca.pool.AppendCertsFromPEM(raw) {
 		return nil, nil, fmt.Errorf("TLS: %s holds no certificate", f.ca)
 	}
+	if ca.revoked, err = pki.ParseRevoked(raw); err != nil {
+		return nil, nil, fmt.Errorf("TLS: %s: %w", f.ca, err)
+	}
 	if f.cert == "" {
-		return nil, pool, nil
+		return nil, ca, nil
 	}
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("TLS: %s and %s: %w", f.cert, f.key, err)
 	}
-	return &pair, pool, nil
+	return &pair, ca, nil
 }

@@ -235,6 +235,44 @@ func TestS1_ANewAuthorityIsTakenInWithoutARestart(t *testing.T) {
 	}
 }
 
+func (s *site) revoke(f *TLS) {
+	s.t.Helper()
+	certs, err := pki.Certificates(f.cert)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.ca.Revoke(certs[0]); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestS1_ARevokedCertificateIsRefusedOnBothSides takes certificates back while the programs run.
+func TestS1_ARevokedCertificateIsRefusedOnBothSides(t *testing.T) {
+	s := newSite(t)
+	server := s.flags(identity.Manager, "head")
+	address := serve(t, server)
+	one, other := s.flags(identity.Worker, "one"), s.flags(identity.Worker, "other")
+	for _, f := range []*TLS{one, other} {
+		if _, err := call(t, address, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.revoke(one)
+	if _, err := call(t, address, one); err == nil {
+		t.Error("a client whose certificate is revoked is let in")
+	}
+	if _, err := call(t, address, other); err != nil {
+		t.Errorf("another client: %v", err)
+	}
+	if _, err := call(t, address, s.flags(identity.Worker, "one")); err != nil {
+		t.Errorf("the client with a new certificate: %v", err)
+	}
+	s.revoke(server)
+	if _, err := call(t, address, other); err == nil || !strings.Contains(err.Error(), "is revoked") {
+		t.Errorf("a server whose certificate is revoked: %v", err)
+	}
+}
+
 func TestS1_FilesThatAreOfNoUseLeaveTheOldOnesInUse(t *testing.T) {
 	s := newSite(t)
 	server := s.flags(identity.Manager, "head")

@@ -53,8 +53,9 @@ guest: build lab ## tests in real guests (QEMU, upstream ionic driver, stock rdm
 	go test -count=1 -timeout 30m -p 1 -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/guesttest/... -args -bin $(CURDIR)/bin
 
 .PHONY: test-long
-test-long: build lab ## the whole conformance matrix in real guests; rewrites docs/conformance.md
+test-long: build lab ## the whole conformance matrix and 20 lives of a NIC in real guests; rewrites docs/conformance.md
 	$(call say-sudo,the guest lab)
+	go test -count=1 -timeout 1h -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/guesttest/ethernet -args -bin $(CURDIR)/bin -long
 	go test -count=1 -timeout 3h -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/guesttest -args -bin $(CURDIR)/bin -long -report $(CURDIR)/docs/conformance.md
 
 .PHONY: lab

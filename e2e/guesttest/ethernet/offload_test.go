@@ -4,24 +4,12 @@ package ethernet
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/ernic-dev/ernic/e2e/site"
 )
-
-// profile writes a NIC profile with offloads and returns the arguments for it.
-func profile(t *testing.T) []string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "offloads.ini")
-	if err := os.WriteFile(path, []byte("[link]\noffloads = on\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return []string{"--nic-profile", path}
-}
 
 // features are what the guest's kernel must use when the profile has offloads.
 var features = []string{
@@ -32,14 +20,10 @@ var features = []string{
 // With offloads, over the mesh and over TAPs: the guest uses them, large packets
 // cross whole, each can be switched off and on in the middle of traffic, and no
 // checksum is ever wrong.
-func TestOffloads_OverTheMesh(t *testing.T) {
-	s := start(t, site.Options{Name: "ofm", OverMesh: true, WorkerArgs: []string{"--nic-profile", "generic-100g"}})
-	exercise(t, s)
-}
-
+// The same over the mesh is a part of TestNIC.
 func TestOffloads_OverTAPs(t *testing.T) {
-	s := start(t, site.Options{Name: "oft", WorkerArgs: profile(t)})
-	exercise(t, s)
+	s := start(t, site.Options{Name: "oft", WorkerArgs: []string{"--nic-profile", "generic-100g"}})
+	offloads(t, s)
 	// The host saw packets far larger than the wire's.
 	read := func(counter string) float64 {
 		out, err := s.Lab.Run(t.Context(), "cat", "/sys/class/net/"+s.Nodes[1].TAP+"/statistics/"+counter)
@@ -61,7 +45,7 @@ func TestOffloads_OverTAPs(t *testing.T) {
 	t.Logf("the host saw packets of %.0f bytes on average", size)
 }
 
-func exercise(t *testing.T, s *site.Site) {
+func offloads(t *testing.T, s *site.Site) {
 	t.Helper()
 	for _, n := range s.Nodes {
 		out := must(t, n.Guest, "ethtool -k eth0")
@@ -100,6 +84,7 @@ func exercise(t *testing.T, s *site.Site) {
 	}
 	for _, n := range s.Nodes {
 		quiet(t, n.Guest)
+		must(t, n.Guest, "ip link del v5")
 		if bad := must(t, n.Guest, "nstat -az TcpInCsumErrors UdpInCsumErrors | awk '/Csum/{n+=$2} END{print n+0}'"); bad != "0" {
 			t.Errorf("%s: %s packets with a wrong checksum", n.Name, bad)
 		}

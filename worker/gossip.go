@@ -4,6 +4,7 @@ package worker
 
 import (
 	"context"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,6 +84,7 @@ func (g *gossiper) run(ctx context.Context) error {
 			continue
 		case address := <-g.join:
 			manager = address
+			g.follow(s.Addr())
 		case <-again.C:
 		}
 		if err := g.pool.Join(manager); err != nil {
@@ -90,6 +92,27 @@ func (g *gossiper) run(ctx context.Context) error {
 			again.Reset(joinPause)
 		}
 	}
+}
+
+// follow moves to the address at which peers reach the worker, if that is found
+// out and gossip listens on all addresses as well.
+func (g *gossiper) follow(address string) {
+	c := &g.worker.config
+	if !g.worker.mesh.roams || !everywhere(c.Gossip.Listen) {
+		return
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return
+	}
+	if here, _, err := net.SplitHostPort(g.pool.Addr()); err != nil || here == host {
+		return
+	}
+	if err := g.pool.Move(host); err != nil {
+		c.Log.Warn().Err(err).Str("address", host).Msg("gossip did not move")
+		return
+	}
+	c.Log.Info().Str("address", g.pool.Addr()).Msg("gossip is at another address now")
 }
 
 // close tells the others that the worker ends.

@@ -33,6 +33,7 @@ type mesh struct {
 	gossip    *gossiper    // nil: the worker takes no part
 	relay     *relay.Relay // nil: peers are reached directly only
 	listen    string       // address of the fabric listener, port known
+	roams     bool         // on all addresses of the host: which one peers are told is found out
 
 	unreachable sync.Map // node ids whose failure to connect was logged
 	refusals    refusals
@@ -55,7 +56,7 @@ func newMesh(w *Worker) (*mesh, error) {
 	advertise, locate := c.Advertise, (func(string) string)(nil)
 	if advertise == "" {
 		if advertise = m.listen; everywhere(advertise) {
-			advertise, locate = "", m.locate
+			advertise, locate, m.roams = "", m.locate, true
 		}
 	}
 	creds := c.ToManager

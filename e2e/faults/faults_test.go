@@ -158,6 +158,18 @@ func TestFaults(t *testing.T) {
 		t.Logf("the manager knows the new address after %s", took)
 		p.finish()
 	})
+	fault("H8: a worker that has moved, cut off from the manager alone", func(t *testing.T) {
+		w2.host.lose(m.head)
+		took := eventually(t, "the partition", func() bool { return m.state(ids[1]) == ernicv1.NodeState_NODE_STATE_PARTITIONED })
+		t.Logf("partitioned after %s", took)
+		// That others see it is no memory of where it was: that would have faded by now.
+		time.Sleep(20 * healthInterval)
+		if s := m.state(ids[1]); s != ernicv1.NodeState_NODE_STATE_PARTITIONED {
+			t.Errorf("it is %v, but others see it", s)
+		}
+		p.exchange(2)
+		w2.host.find(m.head)
+	})
 	fault("G4: a worker killed and started again", func(t *testing.T) {
 		w2.kill()
 		begin := time.Now()

@@ -174,12 +174,19 @@ func (p *Pool) seen(n *memberlist.Node, alive bool) {
 	instance := [16]byte(meta.GetInstance())
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := p.members[instance]
 	if alive {
+		if now != nil && later(now.Name, n.Name) {
+			return // somebody has not heard yet that it moved
+		}
 		copied := *n
 		p.members[instance] = &copied
 		delete(p.gone, instance)
 		delete(p.lost, instance)
 	} else {
+		if now != nil && now.Name != n.Name {
+			return // it has moved, and this is what it was before
+		}
 		delete(p.members, instance)
 		delete(p.records, instance)
 		p.gone[instance] = time.Now()

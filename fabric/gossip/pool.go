@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -45,7 +46,8 @@ type Config struct {
 // Pool is a member's view of all members.
 type Pool struct {
 	cfg   Config
-	list  *memberlist.Memberlist
+	list  atomic.Pointer[memberlist.Memberlist] // another after Move
+	down  atomic.Bool                           // list has ended: a Move has failed
 	queue memberlist.TransmitLimitedQueue
 	wake  chan struct{} // capacity 1
 	stop  context.CancelFunc
@@ -61,6 +63,7 @@ type Pool struct {
 	// records are what workers say of themselves.
 	records map[[16]byte]*ernicv1.GossipRecord
 	own     *ernicv1.GossipRecord
+	moves   int    // so often
 	invalid uint64 // messages of no use
 }
 
@@ -79,49 +82,62 @@ func ReadKey(file string) ([]byte, error) {
 
 // Start makes the process a member of a pool of its own; Join joins it to another.
 func Start(cfg Config) (*Pool, error) {
-	host, port, err := resolve(cfg.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("gossip listener: %w", err)
-	}
 	p := &Pool{
 		cfg: cfg, wake: make(chan struct{}, 1),
 		members: make(map[[16]byte]*memberlist.Node), gone: make(map[[16]byte]time.Time), lost: make(map[[16]byte]lostMember),
 		records: make(map[[16]byte]*ernicv1.GossipRecord),
 	}
-	c := memberlist.DefaultLANConfig()
-	// News of this process goes to others at once; the rest may wait for a process that is awake once a second anyway.
-	c.GossipInterval, c.ProbeInterval, c.PushPullInterval = time.Second, time.Second, 15*time.Second
-	// A member that says nothing is gone after 3 to 6 seconds of suspicion, twice that among 100 members: that a living one
-	// is taken for gone now and then costs nothing, since it takes a dead session as well to give a node up.
-	c.SuspicionMult, c.SuspicionMaxTimeoutMult = 3, 2
-	again := rejoinEvery
-	if cfg.Fast {
-		c.SuspicionMult, c.RetransmitMult = 3, 2
-		c.GossipInterval, c.ProbeInterval, c.ProbeTimeout = 20*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
-		c.PushPullInterval, c.TCPTimeout = time.Second, time.Second
-		again = 500 * time.Millisecond
+	p.queue.NumNodes = p.Len
+	host, port, err := resolve(cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("gossip listener: %w", err)
 	}
-	c.Name = hex.EncodeToString(cfg.Instance[:])
-	c.BindAddr, c.BindPort, c.AdvertisePort = host, port, port
+	advertise, advertisePort := "", port
 	if cfg.Advertise != "" {
-		if c.AdvertiseAddr, c.AdvertisePort, err = resolve(cfg.Advertise); err != nil {
+		if advertise, advertisePort, err = resolve(cfg.Advertise); err != nil {
 			return nil, fmt.Errorf("gossip address: %w", err)
 		}
 	}
-	c.SecretKey = cfg.Key
-	c.Transport = cfg.transport
-	c.Delegate, c.Events = p, p
-	c.Logger = stdlog.New(logWriter{cfg.Log}, "", 0)
-	p.queue.RetransmitMult = c.RetransmitMult
-	p.queue.NumNodes = p.Len
-	if p.list, err = memberlist.Create(c); err != nil {
-		return nil, fmt.Errorf("gossip listener %s: %w", cfg.Listen, err)
+	if err := p.begin(hex.EncodeToString(cfg.Instance[:]), host, port, advertise, advertisePort); err != nil {
+		return nil, err
+	}
+	again := rejoinEvery
+	if cfg.Fast {
+		again = 500 * time.Millisecond
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	p.ended.Go(func() { p.tell(ctx) })
 	p.ended.Go(func() { p.rejoin(ctx, again) })
 	return p, nil
+}
+
+// begin makes the process a member under a name, at an address that others are told; an empty one is found out.
+func (p *Pool) begin(name, host string, port int, advertise string, advertisePort int) error {
+	c := memberlist.DefaultLANConfig()
+	// News of this process goes to others at once; the rest may wait for a process that is awake once a second anyway.
+	c.GossipInterval, c.ProbeInterval, c.PushPullInterval = time.Second, time.Second, 15*time.Second
+	// A member that says nothing is gone after 3 to 6 seconds of suspicion, twice that among 100 members: that a living one
+	// is taken for gone now and then costs nothing, since it takes a dead session as well to give a node up.
+	c.SuspicionMult, c.SuspicionMaxTimeoutMult = 3, 2
+	if p.cfg.Fast {
+		c.SuspicionMult, c.RetransmitMult = 3, 2
+		c.GossipInterval, c.ProbeInterval, c.ProbeTimeout = 20*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
+		c.PushPullInterval, c.TCPTimeout = time.Second, time.Second
+	}
+	c.Name = name
+	c.BindAddr, c.BindPort, c.AdvertiseAddr, c.AdvertisePort = host, port, advertise, advertisePort
+	c.SecretKey = p.cfg.Key
+	c.Transport = p.cfg.transport
+	c.Delegate, c.Events = p, p
+	c.Logger = stdlog.New(logWriter{p.cfg.Log}, "", 0)
+	p.queue.RetransmitMult = c.RetransmitMult
+	list, err := memberlist.Create(c)
+	if err != nil {
+		return fmt.Errorf("gossip listener %s: %w", p.cfg.Listen, err)
+	}
+	p.list.Store(list)
+	return nil
 }
 
 // splitAddress takes host:port apart; the host must be an address.
@@ -155,13 +171,13 @@ func resolve(s string) (string, int, error) {
 
 // Addr returns the host:port at which the pool can be joined.
 func (p *Pool) Addr() string {
-	n := p.list.LocalNode()
+	n := p.list.Load().LocalNode()
 	return net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port)))
 }
 
 // Join joins the pool of the member at an address. Members that are known already cost little.
 func (p *Pool) Join(address string) error {
-	if _, err := p.list.Join([]string{address}); err != nil {
+	if _, err := p.list.Load().Join([]string{address}); err != nil {
 		return fmt.Errorf("gossip with %s: %w", address, err)
 	}
 	return nil
@@ -220,7 +236,7 @@ func (p *Pool) Ask(instance [16]byte) error {
 	if n == nil {
 		return errNoMember
 	}
-	_, err := p.list.Ping(n.Name, &net.UDPAddr{IP: n.Addr, Port: int(n.Port)})
+	_, err := p.list.Load().Ping(n.Name, &net.UDPAddr{IP: n.Addr, Port: int(n.Port)})
 	return err
 }
 
@@ -250,7 +266,7 @@ func (p *Pool) Say(r *ernicv1.GossipRecord) {
 	if raw := encode(r); len(raw) <= maxBroadcast {
 		for _, n := range others {
 			// Who does not get it now hears it from others.
-			_ = p.list.SendBestEffort(n, raw)
+			_ = p.list.Load().SendBestEffort(n, raw)
 		}
 	}
 }
@@ -260,14 +276,17 @@ const atOnce = 64
 
 // Leave tells the others that the process ends in good order, within a time, and ends.
 func (p *Pool) Leave(within time.Duration) error {
-	err := p.list.Leave(within)
+	var err error
+	if !p.down.Load() {
+		err = p.list.Load().Leave(within)
+	}
 	return errors.Join(err, p.Close())
 }
 
 // Close ends without a word.
 func (p *Pool) Close() error {
 	p.stop()
-	err := p.list.Shutdown()
+	err := p.list.Load().Shutdown()
 	p.ended.Wait()
 	return err
 }

@@ -50,7 +50,7 @@ func (p *Pool) rejoin(ctx context.Context, every time.Duration) {
 		}
 		for _, address := range p.missed() {
 			// Who does not answer is asked again.
-			if _, err := p.list.Join([]string{address}); err != nil {
+			if _, err := p.list.Load().Join([]string{address}); err != nil {
 				p.cfg.Log.Debug().Str("part", "gossip").Str("address", address).Err(err).Msg("a member that fell silent does not answer")
 			}
 		}

@@ -181,6 +181,11 @@ func (w *Worker) carried(f func(name string, value uint64)) {
 	f("frames_bad_class", c.badClass.Load())
 	f("frames_no_lan", c.noLAN.Frames.Load())
 	f("addresses_refused", w.addresses.refused.Load())
+	if w.mesh != nil && w.mesh.relay != nil {
+		_, opened, bytes := w.mesh.relay.Counters()
+		f("relay_connections", opened)
+		f("relay_bytes", bytes)
+	}
 	if w.lan != nil {
 		w.lan.Counters.Each(func(name string, v uint64) { f("lan_"+name, v) })
 	}

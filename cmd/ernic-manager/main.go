@@ -39,6 +39,7 @@ type flags struct {
 	shared shared
 
 	listen, name, stateDir         string
+	metrics                        string
 	insecure, reflection, repair   bool
 	interval, claimTTL, quarantine time.Duration
 	maxClaims                      int
@@ -78,6 +79,7 @@ Every flag can come from the environment: --log-level from ERNIC_LOG_LEVEL.`,
 	fs.DurationVar(&f.claimTTL, "claim-ttl", 24*time.Hour, "`time` for which a dead node keeps its id and its claims")
 	fs.DurationVar(&f.quarantine, "quarantine", 10*time.Minute, "`time` for which the id of an evicted node is not given out")
 	fs.IntVar(&f.maxClaims, "max-claims", 4096, "most `addresses` that one node may claim")
+	fs.StringVar(&f.metrics, "metrics-listen", "off", "`address` that answers Prometheus at /metrics, or off")
 	fs.BoolVar(&f.reflection, "grpc-reflection", false, "let clients ask which calls there are")
 	f.tls.AddFlags(fs, identity.Manager)
 	f.shared.addFlags(fs)
@@ -123,6 +125,11 @@ func (f *flags) config() (core.Config, error) {
 	if err := cli.CheckListen("listen", f.listen, f.tls.Enabled(), f.insecure); err != nil {
 		return core.Config{}, err
 	}
+	if f.metrics != "off" {
+		if err := cli.CheckListen("metrics-listen", f.metrics, f.tls.Enabled(), f.insecure); err != nil {
+			return core.Config{}, err
+		}
+	}
 	return core.Config{HealthInterval: f.interval, ClaimTTL: f.claimTTL, Quarantine: quarantine, MaxClaims: f.maxClaims}, nil
 }
 
@@ -159,10 +166,15 @@ func run(ctx context.Context, f *flags) (err error) {
 		return errors.Join(err, l.Close())
 	}
 	defer closeInto(&err, w.close)
+	shows, err := openMetrics(f)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer closeInto(&err, shows.close)
 	if f.shared.enabled() {
-		err = runShared(ctx, f, &cfg, w, l, grpc.Creds(creds))
+		err = runShared(ctx, f, &cfg, w, shows, l, grpc.Creds(creds))
 	} else {
-		err = runAlone(ctx, f, &cfg, w, l, grpc.Creds(creds))
+		err = runAlone(ctx, f, &cfg, w, shows, l, grpc.Creds(creds))
 	}
 	if err == nil {
 		log.Info().Msg("ended")
@@ -171,7 +183,7 @@ func run(ctx context.Context, f *flags) (err error) {
 }
 
 // runAlone serves as the only manager, with its state in a file.
-func runAlone(ctx context.Context, f *flags, cfg *manager.Config, w *witness, l net.Listener, creds grpc.ServerOption) (err error) {
+func runAlone(ctx context.Context, f *flags, cfg *manager.Config, w *witness, shows *shown, l net.Listener, creds grpc.ServerOption) (err error) {
 	if f.stateDir != noState {
 		s, err := store.Open(f.stateDir, manager.NewHistory())
 		if err != nil {
@@ -190,12 +202,13 @@ func runAlone(ctx context.Context, f *flags, cfg *manager.Config, w *witness, l 
 		return errors.Join(err, l.Close())
 	}
 	w.watch(m)
+	shows.run(m.Counters)
 	greet(cfg.Log, f, l.Addr().String())
 	return m.Serve(ctx, l, creds)
 }
 
 // runShared serves as one of several managers, whenever it is elected.
-func runShared(ctx context.Context, f *flags, cfg *manager.Config, w *witness, l net.Listener, creds grpc.ServerOption) (err error) {
+func runShared(ctx context.Context, f *flags, cfg *manager.Config, w *witness, shows *shown, l net.Listener, creds grpc.ServerOption) (err error) {
 	cluster, err := f.shared.open(cfg, f.interval)
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -203,6 +216,7 @@ func runShared(ctx context.Context, f *flags, cfg *manager.Config, w *witness, l
 	defer closeInto(&err, cluster.Close)
 	m := manager.NewStandby(*cfg, cluster)
 	w.watch(m)
+	shows.run(m.Counters)
 	stop := w.join(cluster)
 	defer stop()
 	greet(cfg.Log, f, l.Addr().String())

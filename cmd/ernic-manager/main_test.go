@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -431,4 +433,26 @@ func TestI4_ADamagedStateIsRepairedFromItsCopy(t *testing.T) {
 		t.Errorf("node %d is node %d", id, got)
 	}
 	eventually(t, "the routes", func() bool { got, ok := other.Resolve(address(49)); return ok && got == id })
+}
+
+func TestMetricsAreShownAtTheAddressNamed(t *testing.T) {
+	at := strings.Replace(ownAddress(), ":6320", ":9841", 1)
+	p := start(t, "--listen", "127.0.0.1:0", "--state-dir", "none", "--metrics-listen", at)
+	w := worker(t, p.address, "w")
+	eventually(t, "the registration", func() bool { return registered(w) })
+	resp, err := http.Get("http://" + at + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(text), "ernic_manager_nodes 1\n") || !strings.Contains(string(text), "ernic_manager_node_joined_total 1\n") {
+		t.Errorf("%v:\n%s", err, text)
+	}
+	if status, _ := p.end(syscall.SIGTERM); status != 0 {
+		t.Errorf("status %d:\n%s", status, p.text())
+	}
+	if status, errs := run2(t, "--metrics-listen", "192.0.2.1:1"); status != 2 || !strings.Contains(errs, "--metrics-listen") {
+		t.Errorf("status %d, %s", status, errs)
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/ernic-dev/ernic/manager"
@@ -296,6 +297,18 @@ func TestAStandbyRefusesEverybodyWithTheAddressOfTheOneThatLeads(t *testing.T) {
 			s, err := client.WatchGids(ctx, &ernicv1.WatchGidsRequest{})
 			return firstError(s, err)
 		},
+		"WatchMesh": func() error {
+			s, err := client.WatchMesh(ctx, &ernicv1.WatchMeshRequest{})
+			return firstError(s, err)
+		},
+		"Relay": func() error {
+			s, err := client.Relay(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = s.Recv()
+			return err
+		},
 		"WatchEvents": func() error {
 			s, err := client.WatchEvents(ctx, &ernicv1.WatchEventsRequest{})
 			return firstError(s, err)
@@ -369,5 +382,30 @@ func TestADeposedManagerAcknowledgesNothing(t *testing.T) {
 	}
 	if err := s.Commit(core.Changes{}); !errors.Is(err, manager.ErrDeposed) {
 		t.Errorf("it wrote: %v", err)
+	}
+}
+
+func TestReflectionIsOffUnlessItIsAskedFor(t *testing.T) {
+	for _, reflects := range []bool{false, true} {
+		m := managertest.Start(t, manager.Config{Reflection: reflects})
+		conn, err := grpc.NewClient("passthrough:///"+managertest.Addr, m.DialOptions()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = s.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}})
+		r, err := s.Recv()
+		shown := slices.ContainsFunc(r.GetListServicesResponse().GetService(), func(s *reflectionv1.ServiceResponse) bool {
+			return s.GetName() == manager.LeaderService
+		})
+		if shown != reflects || !reflects && status.Code(err) != codes.Unimplemented {
+			t.Errorf("reflection %v: %v, %v", reflects, r, err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

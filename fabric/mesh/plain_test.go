@@ -350,6 +350,14 @@ func FuzzGather(f *testing.F) {
 	})
 }
 
+// A peer whose window is used up grants more when it has a quarter of one to
+// grant; what is kept back at that moment must leave it that much.
+func TestGather_KeepsBackLessThanAPeerWaitsFor(t *testing.T) {
+	if most := maxHeld + http2Frame; most >= minWindow-minWindow/4 {
+		t.Errorf("%d bytes may be kept back of a window of %d", most, minWindow)
+	}
+}
+
 func TestGather_WritesALargeMessageWithOneCall(t *testing.T) {
 	w := newWriter(t)
 	w.message(wire.MaxPayloads+2000, http2Frame, false)

@@ -112,6 +112,10 @@ func pour(t testing.TB, l *Link, c *checker, book *ledger, dst, flow uint32, fra
 // it is released, nothing deadlocks, every owner is released.
 func TestP6_TrafficBothWaysAtFullSpeedKeepsOrder(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { bothWays(t, nil, nil) })
+	t.Run("smallest window", func(t *testing.T) {
+		small := func(o *Options) { o.Window = minWindow }
+		bothWays(t, small, small)
+	})
 	t.Run("tls", func(t *testing.T) {
 		ca := newAuthority(t)
 		secure := func(name string) func(*Options) {

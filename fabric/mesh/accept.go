@@ -90,7 +90,7 @@ func (in *inbound) serve() {
 		grpc.ReadBufferSize(buffers.read),
 		grpc.WriteBufferSize(buffers.write),
 		grpc.StaticStreamWindowSize(int32(l.opts.Window)),
-		grpc.StaticConnWindowSize(int32(l.opts.Window)),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.MaxRecvMsgSize(wire.MaxMessage),
 		grpc.MaxSendMsgSize(wire.MaxMessage),

@@ -25,6 +25,10 @@ const (
 	// connections while there is something to write or read.
 	writeBuffer = 288 << 10
 	readBuffer  = 128 << 10
+	// connWindow is the flow control window of a connection, which is no bound: a
+	// connection has one stream, and Options.Window bounds that. One of the same
+	// size would only double the number of window updates.
+	connWindow = 1 << 30
 	// maxHeaderList bounds the HTTP/2 headers of a peer.
 	maxHeaderList = 8 << 10
 )
@@ -121,7 +125,7 @@ func (l *Link) dial(ctx context.Context, p *peer, node directory.Node, own wire.
 		grpc.WithReadBufferSize(buffers.read),
 		grpc.WithWriteBufferSize(buffers.write),
 		grpc.WithStaticStreamWindowSize(int32(l.opts.Window)),
-		grpc.WithStaticConnWindowSize(int32(l.opts.Window)),
+		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithMaxHeaderListSize(maxHeaderList),
 		experimental.WithBufferPool(o.pool),
 		grpc.WithDefaultCallOptions(

@@ -214,6 +214,9 @@ func (s *Server) commit() {
 	s.counters.commits.Add(1)
 	switch {
 	case errors.Is(err, ErrDeposed):
+		// Until the sessions are ended a worker may still be told of what was not stored. It must not take that for a
+		// revision of the manager that leads now.
+		s.core.StoreFailed(ch, NewHistory())
 		s.deposed = true
 	case err != nil:
 		s.counters.storeFailures.Add(1)

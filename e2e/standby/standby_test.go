@@ -12,8 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/ernic-dev/ernic/device/ionic/driver/verbs"
 	"github.com/ernic-dev/ernic/manager/etcd/etcdtest"
+	"github.com/ernic-dev/ernic/manager/history"
+	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 	"github.com/ernic-dev/ernic/proto/gid"
 )
 
@@ -138,6 +144,16 @@ func (s *site) healthy(workers int) bool {
 	return true
 }
 
+// client returns a client of one manager.
+func (s *site) client(name string) ernicv1.ManagerServiceClient {
+	s.t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+s.address[name], grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 50 * time.Millisecond}}))
+	must(s.t, err)
+	s.t.Cleanup(func() { _ = conn.Close() })
+	return ernicv1.NewManagerServiceClient(conn)
+}
+
 // leader returns the name of the manager that leads, "" if none does.
 func (s *site) leader() string {
 	all, ok := ask[managerInfo](s.t, "managers", "--manager", s.both())
@@ -173,6 +189,18 @@ func TestI4_ManagersThatShareTheirStateReplaceEachOtherUnderTraffic(t *testing.T
 		tr.proceed(3)
 		t.Logf("%s: all was well %s after it began; meanwhile %d exchanges, the longest took %s", what, took, tr.exchanges()-from, tr.slowest())
 	}
+
+	recorded := history.Record(s.client("a"), s.client("b"))
+	defer func() {
+		if err := recorded.Stop(); err != nil {
+			t.Error(err)
+		}
+		views, revisions, lists := recorded.Seen()
+		t.Logf("history: %d views of %d revisions and %d lists of claims are as promised", views, revisions, lists)
+		if views < 4 || lists < 4 {
+			t.Error("too little was recorded to prove anything")
+		}
+	}()
 
 	if got := s.leader(); got != "a" {
 		t.Fatalf("%q leads", got)

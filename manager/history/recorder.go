@@ -33,12 +33,14 @@ type Recorder struct {
 	lists int // of claims
 }
 
-// Record listens to a manager from now on. It waits for one that is away.
-func Record(client ernicv1.ManagerServiceClient) *Recorder {
+// Record listens to a manager from now on, or to several that share their state. It waits for one that is away or stands by.
+func Record(clients ...ernicv1.ManagerServiceClient) *Recorder {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Recorder{cancel: cancel}
-	r.ended.Go(func() { r.persist(ctx, func() { r.mesh(ctx, client) }) })
-	r.ended.Go(func() { r.persist(ctx, func() { r.claims(ctx, client) }) })
+	for _, client := range clients {
+		r.ended.Go(func() { r.persist(ctx, func() { r.mesh(ctx, client) }) })
+		r.ended.Go(func() { r.persist(ctx, func() { r.claims(ctx, client) }) })
+	}
 	return r
 }
 

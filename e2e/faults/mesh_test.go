@@ -313,3 +313,25 @@ func (m *mesh) noneLeaked(before map[*process]holdings, newNodes int) {
 		}
 	}
 }
+
+// relayed reports whether nodes say of all their links, of which they have some, that they go by way of the manager.
+func (m *mesh) relayed(ids ...uint32) bool { return m.way(true, ids) }
+
+// direct is the opposite of relayed.
+func (m *mesh) direct(ids ...uint32) bool { return m.way(false, ids) }
+
+func (m *mesh) way(relayed bool, ids []uint32) bool {
+	nodes := m.nodes()
+	for _, id := range ids {
+		links := nodes[id].GetReport().GetLinkReports()
+		if len(links) == 0 {
+			return false
+		}
+		for _, l := range links {
+			if l.GetState() != ernicv1.LinkState_LINK_STATE_UP || l.GetRelayed() != relayed {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -121,7 +121,7 @@ func perftest(t *testing.T, program string, size int, options string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.Bytes != size || b.Iterations != n || b.Average <= 0 {
+	if b.Bytes != size || b.Iterations != n || b.Average <= 0 && !clockless(o) {
 		t.Errorf("%s reports %+v, want %d bytes and %d iterations", program, b, size, n)
 	}
 	t.Logf("average %.1f MiB/s", b.Average)

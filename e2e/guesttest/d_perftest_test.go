@@ -45,7 +45,11 @@ func (c perfCase) messages() int {
 	switch {
 	case c.n != 0:
 		return c.n
-	case c.size == 0:
+	case c.kind == "UD" && c.qps >= 64:
+		return 20 // what does not fit into a queue on the way is lost
+	case c.size == 0 && c.qps > 1:
+		return 5
+	case c.size == 0 || c.size >= 1<<20 && c.qps >= 64:
 		return 20
 	case c.size >= 1<<20 || c.qps >= 64:
 		return 100
@@ -196,12 +200,18 @@ func (c perfCase) run(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for _, r := range l {
-		if r.Iterations != c.messages()*c.qps || r.Rate <= 0 {
+		if r.Iterations != c.messages()*c.qps || r.Rate <= 0 && !clockless(o) {
 			t.Errorf("%s reports %+v, want %d messages", c.program, r, c.messages()*c.qps)
 		}
 	}
 	c.wantSizes(t, len(l), l[len(l)-1].Bytes)
 	return bandwidthNote(l)
+}
+
+// clockless tells that perftest could not find out how fast the processor's
+// clock is, as on a busy emulated machine, and prints rates of 0.
+func clockless(o site.Outcome) bool {
+	return strings.Contains(o.Client.Stderr, "Correlation coefficient")
 }
 
 // wantSizes checks that perftest did not leave out sizes.

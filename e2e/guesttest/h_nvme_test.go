@@ -143,13 +143,21 @@ func TestNVMe(t *testing.T) {
 	})
 	conform(t, nvmeGroup, "controller resets while fio runs", func(t *testing.T) string {
 		dev := connectNVMe(t, target, initiator)
-		fio, err := initiator.Guest.Start(t.Context(), guest.Shell(fioRun{"randwrite", "4k", 16, "16m", always}.command(dev, "")))
+		defer func() {
+			if t.Failed() { // the next case connects too
+				must(t, initiator.Guest, "nvme disconnect -n ernic")
+			}
+		}()
+		n, size := 2, "16m"
+		if *long {
+			n, size = 10, "48m"
+		}
+		// Not deeper than 4: a poll of the ionic_rdma driver (ionic_poll_vcq_cq)
+		// that is full with 16 completions forgets that a queue is to be
+		// flushed, and the reset waits for its queue to drain for ever.
+		fio, err := initiator.Guest.Start(t.Context(), guest.Shell(fioRun{"randwrite", "4k", 4, size, always}.command(dev, "")))
 		if err != nil {
 			t.Fatal(err)
-		}
-		n := 2
-		if *long {
-			n = 10
 		}
 		for range n {
 			awaitIO(t, initiator, dev)
@@ -238,13 +246,13 @@ func disconnectNVMe(t *testing.T, initiator *site.Node) {
 	must(t, initiator.Guest, "nvme disconnect -n ernic | grep -q 'disconnected 1 controller'")
 }
 
-// awaitIO waits until writes reach a block device.
+// awaitIO waits until reads or writes reach a block device.
 func awaitIO(t *testing.T, n *site.Node, dev string) {
 	t.Helper()
 	must(t, n.Guest, fmt.Sprintf(`
-before=$(awk '{print $5}' /sys/block/%[1]s/stat)
+before=$(awk '{print $1 + $5}' /sys/block/%[1]s/stat)
 for i in $(seq 300); do
-  [ $(awk '{print $5}' /sys/block/%[1]s/stat) -gt $((before + 50)) ] && exit 0
+  [ $(awk '{print $1 + $5}' /sys/block/%[1]s/stat) -gt $((before + 50)) ] && exit 0
   sleep 0.1
 done
 echo 'no I/O' >&2

@@ -2,6 +2,8 @@
 """Each way to fail: the status on both sides, the states, the flush, and that
 a refused request changes nothing."""
 
+import time
+
 from checks import check, every
 from pair import Side, connect, counters, moved, pair, same, want
 
@@ -174,10 +176,13 @@ def bad_receive(a, b, name):
         dst.intact()
 
 
-def timed(f):
-    import time
+def timed(x, status, *posts):
+    """Posts, and waits for the first to fail with the status: how long it took.
+    The clock starts before, since a busy guest may be late after."""
     begun = time.monotonic()
-    f()
+    for args in posts:
+        x.send(**args)
+    x.sent(status, id=posts[0]['wr_id'])
     return time.monotonic() - begun
 
 
@@ -187,9 +192,7 @@ def rnr(a, b, retries):
     x, y = pair(a, b, rnr_retries=retries, rnr_timer=27)
     src = x.mr(64)
     before = counters(a, 'req_rx_rnr_retry_err')
-    x.send('send', wr_id=1, sges=[src.sge()])
-    x.send('send', wr_id=2, sges=[src.sge()])
-    took = timed(lambda: x.sent('rnr_retry_exc_err', id=1))
+    took = timed(x, 'rnr_retry_exc_err', *({'op': 'send', 'wr_id': i, 'sges': [src.sge()]} for i in (1, 2)))
     want(took >= 0.12 * retries, f'gave up after {took:.2f} s, {retries} waits are {0.12288 * retries:.2f} s')
     x.all_flushed(1, 0)
     x.state('err')
@@ -252,9 +255,8 @@ def silence(a, b, name):
         b.to_state(y.qp, 'reset' if 'reset' in name else 'err')
     src = x.mr(64)
     before = counters(a, 'tx_rdma_ack_timeout', 'req_tx_retry_excd_err')
-    x.send('write', wr_id=1, sges=[src.sge()], addr=4096, rkey=1)
-    x.send('send', wr_id=2, sges=[src.sge()])
-    took = timed(lambda: x.sent('retry_exc_err', id=1))
+    took = timed(x, 'retry_exc_err', {'op': 'write', 'wr_id': 1, 'sges': [src.sge()], 'addr': 4096, 'rkey': 1},
+                 {'op': 'send', 'wr_id': 2, 'sges': [src.sge()]})
     want(0.3 <= took <= 10, f'gave up after {took:.2f} s, three times 134 ms are due')
     x.all_flushed(1, 0)
     x.state('err')

@@ -110,6 +110,10 @@ func fioNote(t *testing.T, out string) string {
 	return fmt.Sprintf("%d MiB written at %d MiB/s, %d MiB read back", j.Write.IOBytes>>20, j.Write.BW>>10, j.Read.IOBytes>>20)
 }
 
+const nvmeRemark = `The resets run with no more than 4 requests at once: a poll of the ionic_rdma driver (ionic_poll_vcq_cq) that ends full with
+16 completions clears the note that a queue is to be flushed, and the reset then waits for its queue to drain for ever. The same
+defect of libionic is cured by a patch of ansible/files/patches.`
+
 func TestNVMe(t *testing.T) {
 	target, initiator := two.Nodes[0], two.Nodes[1]
 	must(t, target.Guest, fmt.Sprintf(nvmeTarget, target.IP))
@@ -172,6 +176,7 @@ func TestNVMe(t *testing.T) {
 		return fmt.Sprintf("%d resets; %s", n, fioNote(t, r.Stdout))
 	})
 	conform(t, nvmeGroup, "kill -9 of the target's worker", func(t *testing.T) string { return killTarget(t, target, initiator) })
+	found.Remark(nvmeGroup, nvmeRemark)
 	must(t, target.Guest, nvmeTargetEnd)
 	must(t, initiator.Guest, "modprobe -r nvme-rdma")
 }

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ernic-dev/ernic/e2e/lab/guest"
+	"github.com/ernic-dev/ernic/e2e/lab/image"
+	"github.com/ernic-dev/ernic/e2e/site"
+	"github.com/ernic-dev/ernic/e2e/toolout"
+)
+
+var (
+	bin    = flag.String("bin", filepath.Join("..", "..", "..", "bin"), "directory with the built programs (make build)")
+	logDir = flag.String("logs", "", "directory for logs of programs and guests; default: kept only on failure, in the temporary directory")
+)
+
+// two is the installation that all tests share.
+var two *site.Site
+
+func TestMain(m *testing.M) { os.Exit(runAll(m)) }
+
+func runAll(m *testing.M) int {
+	flag.Parse()
+	logs := *logDir
+	if logs == "" {
+		var err error
+		if logs, err = os.MkdirTemp("", "ernic-guestfaults-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	progress := image.NewProgress(os.Stderr)
+	s, err := site.New(ctx, site.Options{Bin: *bin, Name: "flt", Guests: 2, OverMesh: true, Cables: true, LogDir: logs, Progress: progress})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	progress.Sayf("booting two guests (%s)", s.Lab.Accel)
+	if err := s.Boot(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n%s\n", err, s.Lab.Diagnose(ctx))
+		s.Close()
+		return 1
+	}
+	two = s
+	code := m.Run()
+	if code != 0 {
+		fmt.Fprintf(os.Stderr, "logs are in %s\n%s\n", logs, s.Lab.Diagnose(ctx))
+	}
+	if err := s.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if code == 0 && *logDir == "" {
+		os.RemoveAll(logs)
+	}
+	return code
+}
+
+// must runs a command in a guest and fails the test when it fails.
+func must(t *testing.T, g *guest.Guest, format string, args ...any) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	r, err := g.Run(ctx, guest.Shellf(format, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(r.Stdout)
+}
+
+// start runs a program in a guest while the test goes on.
+func start(t *testing.T, g *guest.Guest, cmd guest.Cmd) *guest.Command {
+	t.Helper()
+	c, err := g.Start(t.Context(), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Signal(syscall.SIGKILL)
+	})
+	return c
+}
+
+// eventually waits until ok returns true.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	const patience = time.Minute
+	for begun := time.Now(); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Since(begun) > patience {
+			t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+// running fails the test if a program has ended.
+func running(t *testing.T, c *guest.Command, what string) {
+	t.Helper()
+	select {
+	case <-c.Done():
+		_, err := c.Wait()
+		t.Fatalf("%s ended too early: %v\n%s", what, err, c.Output())
+	default:
+	}
+}
+
+// gidIndex is the place of the guest's IPv4 address in its table of GIDs.
+func gidIndex(t *testing.T, n *site.Node) string {
+	t.Helper()
+	var a, b, c, d int
+	if _, err := fmt.Sscanf(n.IP, "%d.%d.%d.%d", &a, &b, &c, &d); err != nil {
+		t.Fatal(err)
+	}
+	return must(t, n.Guest, `cd /sys/class/infiniband/ionic_0/ports/1
+		for i in $(seq 0 255); do
+			[ "$(cat gids/$i)" = 0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x ] && { echo $i; exit 0; }
+		done
+		exit 1`, a, b, c, d)
+}
+
+// counter reads one of the counters of a guest's RDMA port.
+func counter(t *testing.T, n *site.Node, name string) uint64 {
+	t.Helper()
+	v, err := strconv.ParseUint(must(t, n.Guest, "cat /sys/class/infiniband/ionic_0/ports/1/hw_counters/%s", name), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// programs is a program of the libibverbs or perftest kind that runs in two
+// guests.
+type programs struct {
+	line           string
+	from           *site.Node // of the client
+	server, client *guest.Command
+}
+
+// startPrograms starts one with its server in the first guest.
+func startPrograms(t *testing.T, line string) *programs {
+	t.Helper()
+	return startProgramsIn(t, line, two.Nodes[0], two.Nodes[1])
+}
+
+func startProgramsIn(t *testing.T, line string, a, b *site.Node) *programs {
+	t.Helper()
+	p := &programs{line: line, from: b}
+	port := (&site.Pair{}).Port()
+	flag := "-g"
+	if strings.HasPrefix(line, "ib_") {
+		flag = "-x"
+	}
+	p.server = start(t, a.Guest, guest.Shellf("exec %s -d ionic_0 -p %d %s %s", line, port, flag, gidIndex(t, a)))
+	index := gidIndex(t, b)
+	eventually(t, line+" to listen", func() bool {
+		running(t, p.server, "the server of "+line)
+		r, err := a.Guest.Run(t.Context(), guest.Shellf("ss -Hltn 'sport = :%d'", port))
+		return err == nil && r.Output() != ""
+	})
+	p.client = start(t, b.Guest, guest.Shellf("exec %s -d ionic_0 -p %d %s %s %s", line, port, flag, index, a.IP))
+	return p
+}
+
+// moving waits until a counter of the client's guest has gone on by so much.
+func (p *programs) moving(t *testing.T, name string, by uint64) {
+	t.Helper()
+	before := counter(t, p.from, name)
+	eventually(t, p.line+" to go on", func() bool {
+		running(t, p.client, p.line)
+		return counter(t, p.from, name) >= before+by
+	})
+}
+
+// finish wants both to end well.
+func (p *programs) finish(t *testing.T) (server, client guest.Result) {
+	t.Helper()
+	wait := func(c *guest.Command, what string) guest.Result {
+		select {
+		case <-c.Done():
+		case <-time.After(2 * time.Minute):
+			t.Fatalf("the %s of %s still runs\n%s", what, p.line, c.Output())
+		}
+		r, err := c.Wait()
+		if err != nil {
+			t.Errorf("the %s of %s: %v\n%s%s", what, p.line, err, r.Stdout, r.Stderr)
+		}
+		return r
+	}
+	client = wait(p.client, "client")
+	server = wait(p.server, "server")
+	return server, client
+}
+
+// pingpong proves that a new connection works, and every byte over it.
+func pingpong(t *testing.T) {
+	t.Helper()
+	const n, size = 50, 4096
+	s, c := startPrograms(t, fmt.Sprintf("ibv_rc_pingpong -c -s %d -n %d", size, n)).finish(t)
+	for _, r := range []guest.Result{s, c} {
+		got, err := toolout.ParsePingpong(r.Stdout + r.Stderr)
+		if err != nil {
+			t.Error(err)
+		} else if got.Iterations != n || got.Bytes != 2*n*size {
+			t.Errorf("moved %+v, want %d times %d bytes", got, n, size)
+		}
+	}
+}
+
+// quiet fails the test when a guest's kernel has complained about its network.
+func quiet(t *testing.T, nodes ...*site.Node) {
+	t.Helper()
+	for _, n := range nodes {
+		for line := range strings.Lines(must(t, n.Guest, "dmesg --level=emerg,alert,crit,err,warn; dmesg -C")) {
+			for _, word := range []string{"ionic", "infiniband", "BUG", "Oops", "WARNING", "hung task", "NETDEV WATCHDOG"} {
+				if strings.Contains(line, word) && !strings.Contains(line, "taints kernel") &&
+					!strings.Contains(line, "module verification failed") && !strings.Contains(line, "NIC is not supporting vlan offload") {
+					t.Errorf("%s: the guest's kernel complains: %s", n.Name, line)
+				}
+			}
+		}
+	}
+}

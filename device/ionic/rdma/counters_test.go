@@ -210,16 +210,16 @@ func TestCounters_EachErrorMovesItsOwn(t *testing.T) {
 				c.pb.destroy()
 				c.pa.postSend(c.write())
 			},
-			fatal(tally{"tx_rdma_ack_timeout": 8, "req_tx_retry_excd_err": 1, "tx_rdma_retx_pkts": 7, "tx_rdma_retx_bytes": 56}),
-			tally{"rx_rdma_drop_no_qp": 8},
+			fatal(tally{"tx_rdma_ack_timeout": 30, "req_tx_retry_excd_err": 1, "tx_rdma_retx_pkts": 29, "tx_rdma_retx_bytes": 232}),
+			tally{"rx_rdma_drop_no_qp": 30},
 		}, {
 			"the peer is not ready to receive packets",
 			func(c *counted) {
 				c.b.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: 1, State: 0, ID: c.pb.id})
 				c.pa.postSend(c.write())
 			},
-			fatal(tally{"tx_rdma_ack_timeout": 8, "req_tx_retry_excd_err": 1, "tx_rdma_retx_pkts": 7, "tx_rdma_retx_bytes": 56}),
-			tally{"rx_rdma_drop_qp_state": 8},
+			fatal(tally{"tx_rdma_ack_timeout": 30, "req_tx_retry_excd_err": 1, "tx_rdma_retx_pkts": 29, "tx_rdma_retx_bytes": 232}),
+			tally{"rx_rdma_drop_qp_state": 30},
 		}, {
 			"a stranger answers",
 			func(c *counted) {

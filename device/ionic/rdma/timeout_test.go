@@ -32,8 +32,8 @@ func (p *pair) untilError(limit time.Duration) (time.Duration, qp.Status) {
 	return 0, 0
 }
 
-// A guest whose peer never answers hears of it after retry_cnt+1 times the
-// timeout it has set, to the microsecond.
+// A guest whose peer never answers hears of it after four times retry_cnt+1
+// times the timeout it has set, to the microsecond.
 func TestP9_TimeoutTimesRetryCountIsExact(t *testing.T) {
 	for _, timeout := range []uint8{6, 8, 10, 12} {
 		for _, retries := range []uint8{0, 1, 3, 7} {
@@ -49,20 +49,21 @@ func TestP9_TimeoutTimesRetryCountIsExact(t *testing.T) {
 					pa.toRTSWith(timeout, retries, 7)
 					sent := 0
 					f.filter(func(*packet.Packet) qp.Verdict { sent++; return qp.Lost })
-					want := time.Duration(retries+1) * qp.AckTimeout(timeout)
-					got, st := pa.untilError(4 * want)
+					tries := 4 * (uint64(retries) + 1)
+					want := time.Duration(tries) * qp.AckTimeout(timeout)
+					got, st := pa.untilError(2 * want)
 					if st != qp.RetryExceeded {
 						t.Fatalf("the completion says %v", st)
 					}
 					if got < want || got > want+2*time.Microsecond {
 						t.Errorf("told after %v, want %v", got, want)
 					}
-					if sent != int(retries)+1 {
-						t.Errorf("sent %d times, want %d", sent, retries+1)
+					if sent != int(tries) {
+						t.Errorf("sent %d times, want %d", sent, tries)
 					}
 					for name, want := range map[string]uint64{
-						"tx_rdma_ack_timeout": uint64(retries) + 1, "tx_rdma_retx_pkts": uint64(retries),
-						"tx_rdma_retx_bytes": 8 * uint64(retries), "req_tx_retry_excd_err": 1,
+						"tx_rdma_ack_timeout": tries, "tx_rdma_retx_pkts": tries - 1,
+						"tx_rdma_retx_bytes": 8 * (tries - 1), "req_tx_retry_excd_err": 1,
 					} {
 						if got := a.metric(name); got != want {
 							t.Errorf("%s is %d, want %d", name, got, want)
@@ -125,7 +126,7 @@ func TestTimeout_StuckLinkIsExactToo(t *testing.T) {
 		pa.toRTSWith(10, 2, 7)
 		var stuck []*packet.Packet
 		f.setStuck(func(p *packet.Packet) { stuck = append(stuck, p) })
-		want := 3 * qp.AckTimeout(10)
+		want := 4 * 3 * qp.AckTimeout(10)
 		got, st := pa.untilError(second)
 		if st != qp.RetryExceeded || got < want || got > want+2*time.Microsecond {
 			t.Errorf("%v after %v, want %v after %v", st, got, qp.RetryExceeded, want)
@@ -180,4 +181,32 @@ func TestTimeout_BusyLinkCostsNoRetry(t *testing.T) {
 			t.Errorf("%d timeouts", n)
 		}
 	})
+}
+
+// Four times the guest's limit may be long. More than 2 s it is only where the
+// guest asks for more itself.
+func TestP9_PatienceIsLimited(t *testing.T) {
+	for _, c := range []struct {
+		timeout, retries uint8
+		want             time.Duration
+	}{
+		{14, 7, 30 * qp.AckTimeout(14)}, // 0.54 s are asked for, 2.01 s are the next multiple of a timeout
+		{17, 3, 4 * qp.AckTimeout(17)},  // 2.15 s are asked for
+	} {
+		bubble(t, func(t *testing.T) {
+			f := newFabric()
+			a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
+			a.probe()
+			b.probe()
+			pa, pb := a.createQP(qpOptions{}), b.createQP(qpOptions{})
+			pa.toInit()
+			pa.toRTR(pb)
+			pa.toRTSWith(c.timeout, c.retries, 7)
+			f.filter(func(*packet.Packet) qp.Verdict { return qp.Lost })
+			got, st := pa.untilError(4 * second)
+			if st != qp.RetryExceeded || got < c.want || got > c.want+2*time.Microsecond {
+				t.Errorf("%v after %v, want %v after %v", st, got, qp.RetryExceeded, c.want)
+			}
+		})
+	}
 }

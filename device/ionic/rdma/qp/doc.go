@@ -79,9 +79,12 @@
 //	  |       |                    packet at a time until something moves
 //	  |  RNR NAK: next = unacked, rnr retries += 1
 //	  |       v
-//	  |     +----------+   retries > retry_cnt:                RETRY_EXCEEDED
+//	  |     +----------+   retries > retry_cnt, and silence:   RETRY_EXCEEDED
 //	  +---- | RNR WAIT |   rnr retries > rnr_retry (7: never): RNR_RETRY_EXCEEDED
 //	 timer  +----------+   both go back to 0 when unacked moves
+//
+// Timeouts use up retries, but a peer that says nothing is waited for longer:
+// four times (retry_cnt+1) times the timeout, up to 2 s (silence).
 //
 // The window is 2 MiB, less when many QPs of a device are busy (Share): what
 // only waits in queues would outlast the timers. A timer that fires late is let

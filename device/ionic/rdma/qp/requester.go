@@ -25,6 +25,9 @@ const (
 	lateFires = 4
 	// A link that sends, but not our packets for so long, is as good as dead.
 	pendingPatience = 2 * time.Second
+	// A silent peer is waited for so long, if four times the guest's own limit
+	// allows it: time enough to notice that a lane is dead and dial another.
+	silencePatience = 2 * time.Second
 )
 
 // requester is the sending half.

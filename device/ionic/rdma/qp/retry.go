@@ -67,9 +67,23 @@ func (q *QP) expire() {
 	}
 	q.env.Count(ReqAckTimeout, 1)
 	r.recovering = false
+	if r.retries >= int(q.attr.RetryCnt) && q.now.Sub(r.progress) < q.silence() {
+		q.resend()
+		r.probing = true
+		return
+	}
 	if q.retry() {
 		r.probing = true
 	}
+}
+
+// silence is how long a peer may say nothing before the guest is told, if its
+// own (retry_cnt+1) times the timeout is less: four times that, which InfiniBand
+// lets a channel adapter take, and silencePatience at the most. A lane that is
+// dialled anew takes longer than a cable that is plugged in.
+func (q *QP) silence() time.Duration {
+	tries := time.Duration(q.attr.RetryCnt) + 1
+	return min(4*tries*AckTimeout(q.attr.Timeout), silencePatience)
 }
 
 // spare starts an acknowledgement timer anew that ran out, late by so much, when
@@ -78,8 +92,7 @@ func (q *QP) expire() {
 // the answer may wait unread in a socket; or the way to the peer is busy with
 // others and has not let go of our packets yet. The first is let pass a few
 // times in a try, the second for a while. A link that stands still is no excuse:
-// a guest whose peer is silent, or whose cable is cut, hears of it after
-// (retry_cnt+1) times its timeout.
+// it is as silent as a peer.
 func (q *QP) spare(late time.Duration) bool {
 	r := &q.req
 	if late > AckTimeout(q.attr.Timeout)/2 && r.spared < lateFires {
@@ -118,9 +131,14 @@ func (q *QP) retry() bool {
 		return false
 	}
 	r.retries++
-	q.reposition(r.unacked)
-	q.startTimer()
+	q.resend()
 	return true
+}
+
+// resend sends everything again from the oldest unacknowledged PSN on.
+func (q *QP) resend() {
+	q.reposition(q.req.unacked)
+	q.startTimer()
 }
 
 // notReady acts on an RNR NAK for the oldest unacknowledged packet.

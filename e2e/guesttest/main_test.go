@@ -84,6 +84,16 @@ func runAll(m *testing.M) int {
 	return code
 }
 
+// nodeID is the id of the worker that n has now.
+func nodeID(t *testing.T, n *site.Node) int {
+	t.Helper()
+	id, err := two.NodeID(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
 // must runs a command in a guest and fails the test when it fails.
 func must(t *testing.T, g *guest.Guest, script string) string {
 	t.Helper()

@@ -466,13 +466,14 @@ func TestStats_MetricsLieBetweenTwoFiles(t *testing.T) {
 
 func TestStats_ErnictlSaysWhatTheFileSays(t *testing.T) {
 	for _, n := range two.Nodes {
-		text, err := two.Ernictl(t.Context(), "stats", strconv.Itoa(n.NodeID()))
+		id := nodeID(t, n)
+		text, err := two.Ernictl(t.Context(), "stats", strconv.Itoa(id))
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, file := counted(toolout.ParseStats(text)), readStats(t, n)
 		if got["Instance"]["name"] != n.Name || got["Instance"]["instance"] != file["Instance"]["instance"] {
-			t.Errorf("ernictl stats %d is of %v", n.NodeID(), got["Instance"])
+			t.Errorf("ernictl stats %d is of %v", id, got["Instance"])
 		}
 		for title, fields := range file {
 			if title == "Per-QP Statistics" {
@@ -480,16 +481,16 @@ func TestStats_ErnictlSaysWhatTheFileSays(t *testing.T) {
 			}
 			for name := range fields {
 				if _, ok := got[title][name]; !ok {
-					t.Errorf("ernictl stats %d does not show %s, %s", n.NodeID(), title, name)
+					t.Errorf("ernictl stats %d does not show %s, %s", id, title, name)
 				}
 			}
 		}
 		var v map[string]map[string]any
-		if err := two.ErnictlJSON(t.Context(), &v, "stats", strconv.Itoa(n.NodeID())); err != nil {
+		if err := two.ErnictlJSON(t.Context(), &v, "stats", strconv.Itoa(id)); err != nil {
 			t.Fatal(err)
 		}
 		if len(v["lif"]) < 70 || len(v["port"]) != 89 {
-			t.Errorf("ernictl stats %d as JSON has %d LIF counters and %d of the port", n.NodeID(), len(v["lif"]), len(v["port"]))
+			t.Errorf("ernictl stats %d as JSON has %d LIF counters and %d of the port", id, len(v["lif"]), len(v["port"]))
 		}
 	}
 }

@@ -26,6 +26,7 @@ func TestLifecycle_UnloadAndLoadTheModules(t *testing.T) {
 
 func TestLifecycle_KilledQEMULeavesTheWorkerToANewGuest(t *testing.T) {
 	n := two.Nodes[1]
+	id := nodeID(t, n)
 	// In the middle of traffic, so that DMA is under way.
 	port := pair().Port()
 	sv, err := two.Nodes[0].Guest.Start(t.Context(), shell("timeout 60 ib_write_bw -d ionic_0 -x %s -D 30 -p %d", gidIndex(t, two.Nodes[0].Guest, two.Nodes[0].IP), port))
@@ -45,7 +46,7 @@ func TestLifecycle_KilledQEMULeavesTheWorkerToANewGuest(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := site.Poll(ctx, func() error { return attached(ctx, n.NodeID(), false) }); err != nil {
+	if err := site.Poll(ctx, func() error { return attached(ctx, id, false) }); err != nil {
 		t.Error(err)
 	}
 	if err := two.Boot(t.Context()); err != nil {
@@ -53,7 +54,7 @@ func TestLifecycle_KilledQEMULeavesTheWorkerToANewGuest(t *testing.T) {
 	}
 	pingpong(t, pair(), "ibv_rc_pingpong", "-c")
 	quietKernel(t, two.Nodes[0].Guest)
-	if err := attached(t.Context(), n.NodeID(), true); err != nil {
+	if err := attached(t.Context(), id, true); err != nil {
 		t.Error(err)
 	}
 }

@@ -83,9 +83,6 @@ type Node struct {
 	listen string // the worker's fabric listener, "" for any port
 }
 
-// NodeID is the id that the manager gives the node's worker: the lowest free.
-func (n *Node) NodeID() int { return n.Index + 1 }
-
 // New starts the manager and the workers. Guests start with Boot.
 func New(ctx context.Context, o Options) (*Site, error) {
 	for _, p := range []string{"ernic-manager", "ernic-worker", "ernictl"} {
@@ -336,6 +333,21 @@ func (s *Site) WaitNodes(ctx context.Context, count int) error {
 		}
 		return nil
 	})
+}
+
+// NodeID asks for the id of n's worker. The next worker of a node gets another
+// one when the last was killed: the manager keeps that one's for it.
+func (s *Site) NodeID(ctx context.Context, n *Node) (int, error) {
+	nodes, err := s.ListNodes(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range nodes {
+		if l.Name == n.Name && l.State == "alive" {
+			return int(l.ID), nil
+		}
+	}
+	return 0, fmt.Errorf("no worker of %s is alive", n.Name)
 }
 
 // Close ends guests, workers and manager and removes all that was made.

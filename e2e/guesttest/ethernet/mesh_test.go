@@ -25,8 +25,12 @@ func TestMesh_GuestsTalkWithNothingOnTheHost(t *testing.T) {
 	iperf(t, s, "")
 	// An operator takes the link down and leaves it to the mesh again.
 	n, peer := s.Nodes[1], s.Nodes[0]
+	id, err := s.NodeID(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, up := range []bool{false, true} {
-		if out, err := s.Ernictl(t.Context(), "node", "link", fmt.Sprint(n.NodeID()), map[bool]string{true: "up", false: "down"}[up]); err != nil {
+		if out, err := s.Ernictl(t.Context(), "node", "link", fmt.Sprint(id), map[bool]string{true: "up", false: "down"}[up]); err != nil {
 			t.Fatal(err, out)
 		}
 		carrier(t, n, up)

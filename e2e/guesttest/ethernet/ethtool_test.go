@@ -55,7 +55,7 @@ func ethtool(t *testing.T, s *site.Site) {
 		{command: "ethtool eth0", want: []string{"Speed: 100000Mb/s", "Duplex: Full", "Port: FIBRE", "Link detected: yes", "100000baseSR4/Full"}},
 		{command: "ethtool -i eth0", want: []string{"driver: ionic", "firmware-version: rocm-ernic-1.0", "bus-info: 0000:01:00.0"}},
 		{command: "ethtool -I eth0", want: []string{"Link detected: yes"}},
-		{command: "ethtool -S eth0", want: []string{"rx_0_pkts:", "tx_3_pkts:", "frames_rx_ok:", "hw_rx_dropped: 0", "xdp_pass: 0"}},
+		{command: "ethtool -S eth0", want: []string{"rx_0_pkts:", "tx_3_pkts:", "frames_rx_ok:", "hw_rx_dropped:", "xdp_pass: 0"}},
 		{command: "ethtool -T eth0", want: []string{"PTP Hardware Clock: none"}}, // none is offered
 		{command: "ethtool -t eth0", refusal: "Operation not supported"},
 		{command: "ethtool -d eth0 raw on | head -c 4", want: []string{"IVED"}},

@@ -89,6 +89,10 @@ func TestErnictl_NodesShowWhatIsTrue(t *testing.T) {
 }
 
 func TestErnictl_GidsShowTheGuestsAddresses(t *testing.T) {
+	// An address that has never been used is nobody's yet.
+	for i, n := range two.Nodes {
+		must(t, n.Guest, "ping -c 1 -W 10 "+two.Nodes[1-i].IP)
+	}
 	gids, err := two.ListGIDs(t.Context())
 	if err != nil {
 		t.Fatal(err)

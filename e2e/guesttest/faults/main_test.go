@@ -194,7 +194,7 @@ func (p *programs) finish(t *testing.T) (server, client guest.Result) {
 			t.Fatalf("the %s of %s still runs\n%s", what, p.line, c.Output())
 		}
 		r, err := c.Wait()
-		if err != nil {
+		if err != nil && !noClock(r) {
 			t.Errorf("the %s of %s: %v\n%s%s", what, p.line, err, r.Stdout, r.Stderr)
 		}
 		return r
@@ -202,6 +202,13 @@ func (p *programs) finish(t *testing.T) (server, client guest.Result) {
 	client = wait(p.client, "client")
 	server = wait(p.server, "server")
 	return server, client
+}
+
+// noClock tells of a perftest program that it has moved everything and could not
+// say how fast: it measures the processor's clock first, in vain on a busy host.
+func noClock(r guest.Result) bool {
+	return strings.Contains(r.Stderr, "Correlation coefficient") && strings.Contains(r.Stderr, "Can't produce a report") &&
+		!strings.Contains(r.Stderr, "Completion with error") && !strings.Contains(r.Stderr, "Failed status")
 }
 
 // pingpong proves that a new connection works, and every byte over it.

@@ -151,20 +151,34 @@ func Program() (string, error) {
 	}
 	dir := filepath.Join(cache, "ernic", "etcd")
 	path := filepath.Join(dir, "usr", "bin", "etcd")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if err := unpack(dir); err != nil {
+	if err := fetched(dir, path); err != nil {
 		return "", fmt.Errorf("etcd is not installed (package etcd-server), and fetching it failed: %w", err)
 	}
 	return path, nil
 }
 
-// unpack fetches Debian's package and unpacks it as dir.
-func unpack(dir string) (err error) {
+// fetched sees to it that path is there. The tests of several packages run at the same time, and apt refuses the second
+// of two that fetch its lists: one of them fetches, the others wait.
+func fetched(dir, path string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
+	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // which unlocks it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	return unpack(dir)
+}
+
+// unpack fetches Debian's package and unpacks it as dir.
+func unpack(dir string) (err error) {
 	work, err := os.MkdirTemp(filepath.Dir(dir), "etcd-*")
 	if err != nil {
 		return err
@@ -192,13 +206,7 @@ func unpack(dir string) (err error) {
 	if err := run(ctx, work, "dpkg-deb", "-x", packages[0], root); err != nil {
 		return err
 	}
-	if err := os.Rename(root, dir); err != nil {
-		// Another test may have been faster.
-		if _, missing := os.Stat(filepath.Join(dir, "usr", "bin", "etcd")); missing != nil {
-			return err
-		}
-	}
-	return nil
+	return os.Rename(root, dir)
 }
 
 func download(ctx context.Context, dir string) error {

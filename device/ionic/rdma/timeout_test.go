@@ -32,6 +32,21 @@ func (p *pair) untilError(limit time.Duration) (time.Duration, qp.Status) {
 	return 0, 0
 }
 
+// impatient returns a queue pair in RTS with these limits, and its peer on another
+// node, which is not connected to it yet.
+func impatient(t *testing.T, timeout, retries, rnr uint8) (f *fabric, pa, pb *pair) {
+	t.Helper()
+	f = newFabric()
+	a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
+	a.probe()
+	b.probe()
+	pa, pb = a.createQP(qpOptions{}), b.createQP(qpOptions{})
+	pa.toInit()
+	pa.toRTR(pb)
+	pa.toRTSWith(timeout, retries, rnr)
+	return f, pa, pb
+}
+
 // A guest whose peer never answers hears of it after four times retry_cnt+1
 // times the timeout it has set, to the microsecond.
 func TestP9_TimeoutTimesRetryCountIsExact(t *testing.T) {
@@ -39,14 +54,7 @@ func TestP9_TimeoutTimesRetryCountIsExact(t *testing.T) {
 		for _, retries := range []uint8{0, 1, 3, 7} {
 			t.Run(fmt.Sprintf("timeout=%d,retry_cnt=%d", timeout, retries), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					f := newFabric()
-					a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
-					a.probe()
-					b.probe()
-					pa, pb := a.createQP(qpOptions{}), b.createQP(qpOptions{})
-					pa.toInit()
-					pa.toRTR(pb)
-					pa.toRTSWith(timeout, retries, 7)
+					f, pa, _ := impatient(t, timeout, retries, 7)
 					sent := 0
 					f.filter(func(*packet.Packet) qp.Verdict { sent++; return qp.Lost })
 					tries := 4 * (uint64(retries) + 1)
@@ -65,7 +73,7 @@ func TestP9_TimeoutTimesRetryCountIsExact(t *testing.T) {
 						"tx_rdma_ack_timeout": tries, "tx_rdma_retx_pkts": tries - 1,
 						"tx_rdma_retx_bytes": 8 * (tries - 1), "req_tx_retry_excd_err": 1,
 					} {
-						if got := a.metric(name); got != want {
+						if got := pa.n.metric(name); got != want {
 							t.Errorf("%s is %d, want %d", name, got, want)
 						}
 					}
@@ -81,14 +89,7 @@ func TestP8_RNRTimesRetryCountIsExact(t *testing.T) {
 	for _, rnr := range []uint8{0, 1, 6} {
 		t.Run(fmt.Sprintf("rnr_retry=%d", rnr), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				f := newFabric()
-				a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
-				a.probe()
-				b.probe()
-				pa, pb := a.createQP(qpOptions{}), b.createQP(qpOptions{})
-				pa.toInit()
-				pa.toRTR(pb)
-				pa.toRTSWith(14, 7, rnr)
+				_, pa, pb := impatient(t, 14, 7, rnr)
 				pb.connect(pa)
 				want := time.Duration(rnr) * qp.RNRTimer(12) // of toRTR
 				got, st := pa.untilError(second)
@@ -98,13 +99,13 @@ func TestP8_RNRTimesRetryCountIsExact(t *testing.T) {
 				if got < want || got > want+2*time.Microsecond {
 					t.Errorf("told after %v, want %v", got, want)
 				}
-				if n := a.metric("req_rx_rnr_retry_err"); n != uint64(rnr)+1 {
+				if n := pa.n.metric("req_rx_rnr_retry_err"); n != uint64(rnr)+1 {
 					t.Errorf("%d RNR NAKs counted by the requester, want %d", n, rnr+1)
 				}
-				if n := b.metric("resp_tx_rnr_retry_err"); n != uint64(rnr)+1 {
+				if n := pb.n.metric("resp_tx_rnr_retry_err"); n != uint64(rnr)+1 {
 					t.Errorf("%d RNR NAKs counted by the responder, want %d", n, rnr+1)
 				}
-				if n := b.metric("resp_rx_outof_buf"); n != uint64(rnr)+1 {
+				if n := pb.n.metric("resp_rx_outof_buf"); n != uint64(rnr)+1 {
 					t.Errorf("%d messages without a receive, want %d", n, rnr+1)
 				}
 			})
@@ -116,14 +117,7 @@ func TestP8_RNRTimesRetryCountIsExact(t *testing.T) {
 // of a cut cable as of a silent peer.
 func TestTimeout_StuckLinkIsExactToo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := newFabric()
-		a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
-		a.probe()
-		b.probe()
-		pa, pb := a.createQP(qpOptions{}), b.createQP(qpOptions{})
-		pa.toInit()
-		pa.toRTR(pb)
-		pa.toRTSWith(10, 2, 7)
+		f, pa, _ := impatient(t, 10, 2, 7)
 		var stuck []*packet.Packet
 		f.setStuck(func(p *packet.Packet) { stuck = append(stuck, p) })
 		want := 4 * 3 * qp.AckTimeout(10)
@@ -141,20 +135,13 @@ func TestTimeout_StuckLinkIsExactToo(t *testing.T) {
 // no retry as long as it moves.
 func TestTimeout_BusyLinkCostsNoRetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := newFabric()
-		a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
-		a.probe()
-		b.probe()
-		pa, pb := a.createQP(qpOptions{}), b.createQP(qpOptions{})
-		pa.toInit()
-		pa.toRTR(pb)
-		pa.toRTSWith(10, 0, 7)
+		f, pa, pb := impatient(t, 10, 0, 7)
 		pb.connect(pa)
-		other, peer := a.createQP(qpOptions{depth: 10}), b.createQP(qpOptions{})
+		other, peer := pa.n.createQP(qpOptions{depth: 10}), pb.n.createQP(qpOptions{})
 		other.connect(peer)
 		peer.connect(other)
-		src, skey := a.region(4096, 0, mrAll)
-		dst, dkey := b.region(4096, 0, mrAll)
+		src, skey := pa.n.region(4096, 0, mrAll)
+		dst, dkey := pb.n.region(4096, 0, mrAll)
 		var waits []*packet.Packet
 		f.setStuck(func(p *packet.Packet) {
 			if p.SrcQPN == pa.id || p.DstQPN == pa.id {
@@ -167,17 +154,17 @@ func TestTimeout_BusyLinkCostsNoRetry(t *testing.T) {
 		for range 500 { // half a second; the timeout is 4 ms
 			other.postSend(other.send(abi.OpWrite, sge{src, 8, skey}).remote(dst, dkey))
 			time.Sleep(time.Millisecond)
-			for _, ok := a.poll(other.scq); ok; _, ok = a.poll(other.scq) {
-				a.consumed(other.scq)
+			for _, ok := pa.n.poll(other.scq); ok; _, ok = pa.n.poll(other.scq) {
+				pa.n.consumed(other.scq)
 			}
 		}
-		a.expect(pa.scq)
+		pa.n.expect(pa.scq)
 		f.setStuck(nil)
 		for _, p := range waits {
 			f.byMAC(p).Deliver(p)
 		}
-		a.expect(pa.scq, msnCQE(1, pa.id))
-		if n := a.metric("tx_rdma_ack_timeout"); n != 0 {
+		pa.n.expect(pa.scq, msnCQE(1, pa.id))
+		if n := pa.n.metric("tx_rdma_ack_timeout"); n != 0 {
 			t.Errorf("%d timeouts", n)
 		}
 	})
@@ -194,14 +181,7 @@ func TestP9_PatienceIsLimited(t *testing.T) {
 		{17, 3, 4 * qp.AckTimeout(17)},  // 2.15 s are asked for
 	} {
 		bubble(t, func(t *testing.T) {
-			f := newFabric()
-			a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
-			a.probe()
-			b.probe()
-			pa, pb := a.createQP(qpOptions{}), b.createQP(qpOptions{})
-			pa.toInit()
-			pa.toRTR(pb)
-			pa.toRTSWith(c.timeout, c.retries, 7)
+			f, pa, _ := impatient(t, c.timeout, c.retries, 7)
 			f.filter(func(*packet.Packet) qp.Verdict { return qp.Lost })
 			got, st := pa.untilError(4 * second)
 			if st != qp.RetryExceeded || got < c.want || got > c.want+2*time.Microsecond {

@@ -131,11 +131,7 @@ var goroutinesField = regexp.MustCompile(`(?m)^\s*goroutines\s*:\s*(\d+)`)
 func (p *process) holdings() (h holdings) {
 	p.t.Helper()
 	begin := time.Now()
-	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	h.descriptors = len(list)
+	h.descriptors = len(p.descriptors())
 	if p.stats == "" {
 		return h
 	}
@@ -173,27 +169,34 @@ func (p *process) limit() (room int, lift func()) {
 	}
 	most := p.highest() + 1
 	was := set(unix.Rlimit{Cur: uint64(most), Max: now.Max})
-	return most - p.holdings().descriptors, func() { set(was) }
+	return most - len(p.descriptors()), func() { set(was) }
 }
 
-// exhausted reports whether the process can open nothing more.
+// exhausted reports whether the process can open nothing more. It counts from outside: the process itself could not even
+// open the file with its statistics.
 func (p *process) exhausted() bool {
 	p.t.Helper()
 	var now unix.Rlimit
 	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &now); err != nil {
 		p.t.Fatal(err)
 	}
-	return uint64(p.holdings().descriptors) >= now.Cur
+	return uint64(len(p.descriptors())) >= now.Cur
 }
 
-// highest is the highest descriptor that is open: the limit is on numbers.
-func (p *process) highest() (most int) {
+// descriptors lists what the process has open.
+func (p *process) descriptors() []os.DirEntry {
 	p.t.Helper()
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	for _, e := range list {
+	return list
+}
+
+// highest is the highest descriptor that is open: the limit is on numbers.
+func (p *process) highest() (most int) {
+	p.t.Helper()
+	for _, e := range p.descriptors() {
 		if n, err := strconv.Atoi(e.Name()); err == nil {
 			most = max(most, n)
 		}

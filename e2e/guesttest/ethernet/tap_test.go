@@ -42,7 +42,7 @@ func TestTAP(t *testing.T) {
 	}{
 		{"carrier follows the interface", carrierFollows},
 		{"traffic", traffic},
-		{"DHCP", dhcp},
+		{"DHCP from the host", dhcp},
 		{"ssh", secureShell},
 		{"captures agree", captures},
 	} {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ernic-dev/ernic/e2e/lab"
 	"github.com/ernic-dev/ernic/e2e/lab/guest"
 	"github.com/ernic-dev/ernic/e2e/site"
 )
@@ -68,19 +69,51 @@ func datagrams(t *testing.T, s *site.Site, options string) {
 	}
 }
 
-// dhcp lets a guest take an address from a server that has never heard of it.
+// The address of the host on the bridge, for guests that ask it for theirs.
+const dhcpHost = "192.168.200.1"
+
+// dhcp lets each guest take an address from a server on the host's side of its TAP,
+// which has never heard of it.
 func dhcp(t *testing.T, s *site.Site) {
 	t.Helper()
-	server, err := s.Nodes[0].Guest.Start(t.Context(), shell(
-		"exec dnsmasq --no-daemon --port=0 --interface=eth0 --dhcp-range=192.168.200.100,192.168.200.150 --dhcp-authoritative --leasefile-ro"))
+	host(t, s, "addr add %s/24 dev %s", dhcpHost, lab.Bridge)
+	defer host(t, s, "addr del %s/24 dev %s", dhcpHost, lab.Bridge)
+	server, err := s.Lab.Start(lab.Program{Name: "dnsmasq", Path: "/bin/sh", Args: []string{"-c",
+		"PATH=$PATH:/usr/sbin:/sbin exec dnsmasq --no-daemon --conf-file=/dev/null --port=0 --interface=" + lab.Bridge +
+			" --dhcp-range=192.168.200.100,192.168.200.150 --dhcp-authoritative --leasefile-ro"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = server.Signal(syscall.SIGTERM)
-		_, _ = server.Wait()
+		if err := server.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
 	}()
-	n := s.Nodes[1]
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	if err := server.WaitLog(ctx, "DHCP, IP range"); err != nil {
+		t.Fatal(err)
+	}
+	leases := make([]string, len(s.Nodes))
+	for i, n := range s.Nodes {
+		leases[i] = lease(t, n)
+		mac := must(t, n.Guest, "cat /sys/class/net/eth0/address")
+		if err := server.WaitLog(ctx, fmt.Sprintf("DHCPACK(%s) %s %s", lab.Bridge, leases[i], mac)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, n := range s.Nodes {
+		ping(t, n, dhcpHost, "-I "+leases[i])
+		ping(t, n, leases[1-i], "-I "+leases[i])
+	}
+	for i, n := range s.Nodes {
+		must(t, n.Guest, "ip addr del %s/24 dev eth0", leases[i])
+	}
+}
+
+// lease lets a guest ask for an address, and returns it when it has it.
+func lease(t *testing.T, n *site.Node) string {
+	t.Helper()
 	out := must(t, n.Guest, `
 cat >/tmp/lease <<'END'
 #!/bin/sh
@@ -92,9 +125,7 @@ udhcpc -i eth0 -n -q -f -t 20 -T 1 -s /tmp/lease 2>&1`)
 	if !strings.Contains(out, "lease of 192.168.200.1") {
 		t.Fatalf("DHCP gave no lease: %s", out)
 	}
-	leased := must(t, n.Guest, "cat /tmp/leased")
-	ping(t, s.Nodes[0], leased, "")
-	must(t, n.Guest, "ip addr del %s/24 dev eth0", leased)
+	return must(t, n.Guest, "cat /tmp/leased")
 }
 
 // secureShell sends a large file with ssh and compares what arrived.

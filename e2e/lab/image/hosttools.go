@@ -19,6 +19,7 @@ var hostTools = []struct{ program, pkg string }{
 	{"mke2fs", "e2fsprogs"},
 	{"ip", "iproute2"},
 	{"bridge", "iproute2"},
+	{"dnsmasq", "dnsmasq-base"}, // serves guests on TAPs
 	{"unshare", "util-linux"},
 	{"mount", "mount"},
 	{"chroot", "coreutils"},
@@ -78,10 +79,16 @@ func installTools(ctx context.Context, p *Progress) error {
 		}
 		return nil
 	}
-	if err := run("apt-get", "update"); err != nil {
-		return err
-	}
-	if err := run(append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-install-recommends"}, pkgs...)...); err != nil {
+	// Another apt, such as that of a machine that has just started, may be at work.
+	patient := []string{"-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"}
+	install := append(append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "apt-get"}, patient...), "install", "-y", "--no-install-recommends")
+	err := attempt(ctx, p, func() error {
+		if err := run(append(append([]string{"apt-get"}, patient...), "update")...); err != nil {
+			return err
+		}
+		return run(append(install, pkgs...)...)
+	})
+	if err != nil {
 		return err
 	}
 	if still := MissingTools(); len(still) > 0 {

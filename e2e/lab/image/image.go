@@ -159,19 +159,22 @@ func (r *recipe) build(ctx context.Context, s *store, agent []byte) (*Artifacts,
 	online := func(make func(*build) error) func(*build) error {
 		return func(b *build) error {
 			if mirror == "" {
-				if mirror, err = findMirror(ctx); err != nil {
+				if mirror, err = findMirror(ctx, s.p); err != nil {
 					return err
 				}
 				conf, env = aptProxies(ctx)
 			}
 			b.mirror, b.aptConf, b.env = mirror, conf, env
-			return make(b)
+			return b.persist(make)
 		}
 	}
 	base := ""
 	_, _, haveTools := s.find("tools", r.keys["tools"])
 	_, _, haveImage := s.find("image", r.keys["image"])
 	if !haveTools || !haveImage {
+		if err := enoughSpace(s.dir); err != nil {
+			return nil, err
+		}
 		s.p.Sayf("building the guest lab in %s; the first time takes some minutes, logs are in %s/logs", s.dir, s.dir)
 		if base, _, err = s.component(ctx, "base", r.keys["base"], online(r.buildBase)); err != nil {
 			return nil, err

@@ -15,7 +15,7 @@ import (
 const MirrorVariable = "ERNIC_LAB_MIRROR"
 
 // findMirror asks the machine's apt where it gets Debian from.
-func findMirror(ctx context.Context) (string, error) {
+func findMirror(ctx context.Context, p *Progress) (string, error) {
 	if m := os.Getenv(MirrorVariable); m != "" {
 		return m, nil
 	}
@@ -32,8 +32,14 @@ func findMirror(ctx context.Context) (string, error) {
 		return m, err
 	}
 	// Labels are known only after an update.
-	if out, err := exec.CommandContext(ctx, "apt-get", "update").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("apt-get update: %w\n%s", err, out)
+	err = attempt(ctx, p, func() error {
+		if out, err := exec.CommandContext(ctx, "apt-get", "update").CombinedOutput(); err != nil {
+			return fmt.Errorf("apt-get update: %w\n%s", err, out)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
 	}
 	if m, err = ask(); err == nil && m == "" {
 		err = fmt.Errorf("this machine's apt knows no Debian mirror: set %s to one", MirrorVariable)

@@ -13,6 +13,9 @@ LDFLAGS := -s -w -X github.com/ernic-dev/ernic/cmd/internal/cli.version=$(VERSIO
 # All packages but those that boot real guests or need hosts of their own.
 UNIT_PKGS = $(shell go list ./... | grep -v -e /e2e/guesttest -e /e2e/lab/selftest -e /e2e/faults -e /e2e/standby)
 
+# Says at the end of a test run once more what failed and why.
+SUMMARY := 2>&1 | go run ./e2e/failures
+
 # Namespaces, TAPs and the guest lab need root; another user goes through sudo.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo -E)
 say-sudo = $(if $(SUDO),@echo "$(1) needs root: running it with sudo")
@@ -37,20 +40,20 @@ test: lint generate-check unit faults guest ## all checks and tests
 .PHONY: unit
 unit: ## unit and in-process tests with the race detector; fuzz seeds run too
 	go vet ./...
-	CGO_ENABLED=1 go test -race -timeout 20m $(UNIT_PKGS)
-	go test ./device/ionic/rdma/... # what the detector makes slow or upsets: more seeds, allocations
+	CGO_ENABLED=1 go test -race -timeout 20m $(UNIT_PKGS) $(SUMMARY)
+	go test ./device/ionic/rdma/... $(SUMMARY) # what the detector makes slow or upsets: more seeds, allocations
 
 .PHONY: faults
 faults: build ## faults of machines, cables and managers, with processes on hosts of their own (network namespaces)
 	$(call say-sudo,the network of the fault tests)
-	go test -count=1 -timeout 5m -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/faults -args -bin $(CURDIR)/bin
-	go test -count=1 -timeout 5m -v ./e2e/standby -args -bin $(CURDIR)/bin
+	go test -count=1 -timeout 5m -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/faults -args -bin $(CURDIR)/bin $(SUMMARY)
+	go test -count=1 -timeout 5m -v ./e2e/standby -args -bin $(CURDIR)/bin $(SUMMARY)
 
 .PHONY: guest
 guest: build lab ## tests in real guests (QEMU, upstream ionic driver, stock rdma-core)
 	$(call say-sudo,the guest lab)
-	go test -count=1 -timeout 10m $(if $(SUDO),-exec '$(SUDO)') ./e2e/lab/selftest
-	go test -count=1 -timeout 30m -p 1 -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/guesttest/... -args -bin $(CURDIR)/bin
+	go test -count=1 -timeout 10m $(if $(SUDO),-exec '$(SUDO)') ./e2e/lab/selftest $(SUMMARY)
+	go test -count=1 -timeout 30m -p 1 -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/guesttest/... -args -bin $(CURDIR)/bin $(SUMMARY)
 
 .PHONY: test-long
 test-long: build lab ## the whole conformance matrix and 20 lives of a NIC in real guests; rewrites docs/conformance.md

@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ernic-dev/ernic/e2e/lab/child"
 )
 
 // startTimeout is how long etcd may take to answer, on a machine that is busy.
@@ -90,8 +92,7 @@ func (s *Server) Start() {
 		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "test="+peers,
 		"--heartbeat-interval", "50", "--election-timeout", "500")
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
+	if err := child.Start(s.cmd); err != nil {
 		s.t.Fatal(err)
 	}
 	exited := make(chan struct{})

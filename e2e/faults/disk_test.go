@@ -10,32 +10,35 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/ernic-dev/ernic/e2e/program"
+	"github.com/ernic-dev/ernic/e2e/verdict"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
 	"github.com/ernic-dev/ernic/worker/session"
 )
 
 // disk is a small file system that only processes in its mount namespace see.
 type disk struct {
-	t      *testing.T
+	t      *verdict.T
 	dir    string
 	holder *exec.Cmd // keeps the namespace
 }
 
-func newDisk(t *testing.T, size string) *disk {
+func newDisk(t *verdict.T, size string) *disk {
 	t.Helper()
 	d := &disk{t: t, dir: t.TempDir()}
 	d.holder = exec.Command("unshare", "--mount", "sh", "-c", "mount -t tmpfs -o size="+size+" small "+d.dir+" && echo ready && exec cat")
 	in, err := d.holder.StdinPipe()
-	must(t, err)
+	t.Must(err)
 	out, err := d.holder.StdoutPipe()
-	must(t, err)
-	must(t, d.holder.Start())
+	t.Must(err)
+	t.Must(d.holder.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = d.holder.Wait()
@@ -60,19 +63,10 @@ func (d *disk) run(args ...string) {
 }
 
 // manager starts a manager on the disk, on an address of loopback that is the test's alone.
-func (d *disk) manager(listen string) *process {
+func (d *disk) manager(listen string) *program.Process {
 	d.t.Helper()
-	p := &process{t: d.t, name: "disk", done: make(chan struct{})}
-	args := append(d.inside(), filepath.Join(bin, "ernic-manager"), "--log-format", "json", "--listen", listen, "--state-dir", filepath.Join(d.dir, "state"))
-	p.cmd = exec.Command(args[0], args[1:]...)
-	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	must(d.t, p.cmd.Start())
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.done)
-	}()
-	d.t.Cleanup(p.kill)
-	return p
+	return program.Start(d.t, "a manager on a small disk", append(d.inside(),
+		program.Path("ernic-manager"), "--log-format", "json", "--listen", listen, "--state-dir", filepath.Join(d.dir, "state"))...)
 }
 
 func claimed(s *session.Session) (acknowledged, all int) {
@@ -86,7 +80,8 @@ func claimed(s *session.Session) (acknowledged, all int) {
 }
 
 // TestI4_AFullDiskIsSurvived fills the disk of a manager under it, frees it again, and then kills the manager.
-func TestI4_AFullDiskIsSurvived(t *testing.T) {
+func TestI4_AFullDiskIsSurvived(tt *testing.T) {
+	t := verdict.New(tt)
 	d := newDisk(t, "16m")
 	pid := os.Getpid()
 	listen := fmt.Sprintf("127.%d.%d.%d:6320", 128+pid>>16&63, pid>>8&255, pid&255)
@@ -95,25 +90,25 @@ func TestI4_AFullDiskIsSurvived(t *testing.T) {
 		Manager: listen, Name: "claimer", Addr: "claimer.test:7000", Log: zerolog.Nop(),
 		Dial: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())},
 	})
-	must(t, err)
+	t.Must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		must(t, <-done)
+		t.Must(<-done)
 	})
 	next := 0
 	claim := func(n int) {
 		t.Helper()
 		for range n {
 			next++
-			must(t, s.Claim([16]byte{0: 0xfd, 14: byte(next >> 8), 15: byte(next)}, ernicv1.ClaimSource_CLAIM_SOURCE_IP))
+			t.Must(s.Claim([16]byte{0: 0xfd, 14: byte(next >> 8), 15: byte(next)}, ernicv1.ClaimSource_CLAIM_SOURCE_IP))
 		}
 	}
 	served := func(what string) {
 		t.Helper()
-		eventually(t, what, func() bool {
+		t.Eventually(what, func() bool {
 			n, all := claimed(s)
 			return all == next && n == all
 		})
@@ -124,30 +119,28 @@ func TestI4_AFullDiskIsSurvived(t *testing.T) {
 	d.run("sh", "-c", "cat /dev/zero > "+d.dir+"/filler 2>/dev/null || true")
 	claim(2000)
 	served("claims on a full disk")
-	if !strings.Contains(m.log.String(), "the state cannot be stored") {
-		t.Errorf("nobody was told that the disk is full:\n%s", tail(m.log.String()))
-	}
+	t.Eventually("the news that the disk is full", func() bool { return strings.Contains(m.Log(), "the state cannot be stored") })
 	claim(100)
 	d.run("rm", d.dir+"/filler")
-	eventually(t, "the state stored again", func() bool { return strings.Contains(m.log.String(), "the state is stored again") })
+	t.Eventually("the state stored again", func() bool { return strings.Contains(m.Log(), "the state is stored again") })
 	served("claims on a disk with room again")
-	m.kill()
+	m.End(syscall.SIGKILL)
 	m = d.manager(listen)
 	id, _ := s.NodeID()
-	eventually(t, "the worker", func() bool {
-		return strings.Contains(m.log.String(), fmt.Sprintf(`"claims":%d`, next)) &&
+	t.Eventually("the worker", func() bool {
+		return strings.Contains(m.Log(), fmt.Sprintf(`"claims":%d`, next)) &&
 			s.Status().GetSession() == ernicv1.SessionState_SESSION_STATE_REGISTERED
 	})
 	if now, _ := s.NodeID(); now != id {
 		t.Errorf("node %d is node %d", id, now)
 	}
-	m.kill()
+	m.End(syscall.SIGKILL)
 
 	// Read-only: it does not start, says why, and changes nothing.
 	d.run("mount", "-o", "remount,ro", d.dir)
 	m = d.manager(listen)
-	<-m.done
-	if text := m.log.String(); !strings.Contains(text, "read-only file system") || !strings.Contains(text, filepath.Join(d.dir, "state")) {
-		t.Errorf("on a disk that is read-only:\n%s", tail(text))
+	m.Wait()
+	if text := m.Log(); !strings.Contains(text, "read-only file system") || !strings.Contains(text, filepath.Join(d.dir, "state")) {
+		t.Errorf("on a disk that is read-only:\n%s", m.Tail())
 	}
 }

@@ -6,22 +6,18 @@ import (
 	"bytes"
 	"net/netip"
 	"os"
-	"testing"
-	"time"
 
 	"github.com/ernic-dev/ernic/device/ionic/driver"
 	"github.com/ernic-dev/ernic/device/ionic/driver/guest"
 	"github.com/ernic-dev/ernic/device/ionic/driver/verbs"
+	"github.com/ernic-dev/ernic/e2e/verdict"
 )
 
-const (
-	messageSize = 40000
-	patience    = 30 * time.Second
-)
+const messageSize = 40000
 
 // end is a guest with a process in it.
 type end struct {
-	t     *testing.T
+	t     *verdict.T
 	guest *guest.Guest
 	pd    *verbs.PD
 	cq    *verbs.CQ
@@ -29,44 +25,37 @@ type end struct {
 	addr  netip.Addr
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // boot starts a guest on a worker.
 func (w *worker) boot() {
 	t := w.mesh.t
 	t.Helper()
-	eventually(t, "the socket of "+w.host.name, func() bool {
-		if !w.running() {
-			t.Fatalf("worker %s ended:\n%s", w.host.name, tail(w.log.String()))
+	t.Eventually("the socket of "+w.host.name, func() bool {
+		if !w.Running() {
+			t.Fatalf("worker %s ended:\n%s", w.host.name, w.Tail())
 		}
 		_, err := os.Stat(w.socket)
 		return err == nil
 	})
 	g, err := guest.Boot(t.Context(), w.socket, guest.Options{Driver: driver.Options{Slack: 5}})
-	must(t, err)
+	t.Must(err)
 	e := &end{t: t, guest: g, addr: netip.AddrFrom16(w.addr)}
 	t.Cleanup(g.Kill)
 	ctx, err := g.RDMA.OpenUser()
-	must(t, err)
+	t.Must(err)
 	e.pd, err = ctx.AllocPD()
-	must(t, err)
+	t.Must(err)
 	e.cq, err = ctx.CreateCQ(256, 0)
-	must(t, err)
+	t.Must(err)
 	b, err := ctx.NewBuffer(2*messageSize, 0)
-	must(t, err)
+	t.Must(err)
 	e.mr, err = e.pd.RegMR(b, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
-	must(t, err)
+	t.Must(err)
 	w.guest = e
 }
 
 // pair is a connection between two guests.
 type pair struct {
-	t    *testing.T
+	t    *verdict.T
 	ends [2]*end
 	qps  [2]*verbs.QP
 	sent int
@@ -76,18 +65,18 @@ type pair struct {
 var enduring = verbs.ConnectOptions{Timeout: 20, Retry: 7}
 
 // connect makes a reliable connection.
-func connect(t *testing.T, a, b *worker, o verbs.ConnectOptions) *pair {
+func connect(t *verdict.T, a, b *worker, o verbs.ConnectOptions) *pair {
 	t.Helper()
 	p := &pair{t: t, ends: [2]*end{a.guest, b.guest}}
 	for i, e := range p.ends {
 		var err error
 		p.qps[i], err = e.pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 16, MaxRecv: 16, MaxSendSGE: 1, MaxRecvSGE: 1})
-		must(t, err)
+		t.Must(err)
 	}
 	for i, e := range p.ends {
 		peer := p.ends[1-i]
 		path := verbs.Path{SrcMAC: e.guest.NIC.MAC(), DstMAC: peer.guest.NIC.MAC(), Src: e.addr, Dst: peer.addr}
-		must(t, p.qps[i].Connect(path, 1000, verbs.Connection{QPN: p.qps[1-i].QPN, PSN: 1000}, o))
+		t.Must(p.qps[i].Connect(path, 1000, verbs.Connection{QPN: p.qps[1-i].QPN, PSN: 1000}, o))
 	}
 	return p
 }
@@ -95,7 +84,7 @@ func connect(t *testing.T, a, b *worker, o verbs.ConnectOptions) *pair {
 func (p *pair) close() {
 	p.t.Helper()
 	for _, qp := range p.qps {
-		must(p.t, qp.Destroy())
+		p.t.Must(qp.Destroy())
 	}
 }
 
@@ -106,10 +95,10 @@ func (p *pair) start() {
 	for i, e := range p.ends {
 		e.mr.Buffer.Write(0, message(p.sent, i))
 		e.mr.Buffer.Write(messageSize, make([]byte, messageSize))
-		must(p.t, p.qps[i].PostRecv(verbs.RecvWR{ID: uint64(p.sent), SGEs: []verbs.SGE{e.mr.Buffer.SGE(messageSize, messageSize, e.mr.Key)}}))
+		p.t.Must(p.qps[i].PostRecv(verbs.RecvWR{ID: uint64(p.sent), SGEs: []verbs.SGE{e.mr.Buffer.SGE(messageSize, messageSize, e.mr.Key)}}))
 	}
 	for i, e := range p.ends {
-		must(p.t, p.qps[i].PostSend(verbs.SendWR{
+		p.t.Must(p.qps[i].PostSend(verbs.SendWR{
 			ID: uint64(p.sent), Op: verbs.OpSend, Flags: verbs.Signaled, SGEs: []verbs.SGE{e.mr.Buffer.SGE(0, messageSize, e.mr.Key)},
 		}))
 	}
@@ -119,8 +108,8 @@ func (p *pair) start() {
 func (p *pair) finish() {
 	p.t.Helper()
 	for i, e := range p.ends {
-		wc, err := e.cq.PollN(2, patience)
-		must(p.t, err)
+		wc, err := e.cq.PollN(2, verdict.Patience)
+		p.t.Must(err)
 		for _, w := range wc {
 			if w.Status != verbs.Success || w.ID != uint64(p.sent) {
 				p.t.Fatalf("end %d: completion %+v: %v", i, w, w.Status)

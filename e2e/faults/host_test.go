@@ -9,12 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"testing"
+
+	"github.com/ernic-dev/ernic/e2e/verdict"
 )
 
 // network is a switch with hosts on it.
 type network struct {
-	t     *testing.T
+	t     *verdict.T
 	name  string // begins the names of all namespaces
 	hosts map[string]*host
 }
@@ -29,14 +30,14 @@ type host struct {
 	wire *wire  // a bad cable, nil for the good one
 }
 
-func ip(t *testing.T, args ...string) {
+func ip(t *verdict.T, args ...string) {
 	t.Helper()
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 }
 
-func newNetwork(t *testing.T) *network {
+func newNetwork(t *verdict.T) *network {
 	t.Helper()
 	n := &network{t: t, name: fmt.Sprintf("ef%d", os.Getpid()), hosts: make(map[string]*host)}
 	n.namespace(n.name)

@@ -13,13 +13,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"testing"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/ernic-dev/ernic/e2e/verdict"
 	"github.com/ernic-dev/ernic/fabric/identity"
 	"github.com/ernic-dev/ernic/fabric/pki"
 	"github.com/ernic-dev/ernic/manager/history"
@@ -37,7 +38,7 @@ const (
 
 // mesh is a manager and workers, each on its host.
 type mesh struct {
-	t       *testing.T
+	t       *verdict.T
 	net     *network
 	dir     string
 	ca      *pki.Authority
@@ -45,6 +46,7 @@ type mesh struct {
 	manager *process
 	admin   ernicv1.ManagerServiceClient
 	workers []*worker
+	most    map[string]holdings // that each process had when it had settled
 }
 
 // worker is a worker with the host it is on and the guest it serves.
@@ -59,9 +61,9 @@ type worker struct {
 	roams  bool // listens on all addresses of its host, and finds out by itself which one to tell
 }
 
-func newMesh(t *testing.T, workers int) *mesh {
+func newMesh(t *verdict.T, workers int) *mesh {
 	t.Helper()
-	m := &mesh{t: t, net: newNetwork(t), dir: t.TempDir()}
+	m := &mesh{t: t, net: newNetwork(t), dir: t.TempDir(), most: make(map[string]holdings)}
 	var err error
 	if m.ca, err = pki.Init(filepath.Join(m.dir, "pki"), "faults", time.Hour); err != nil {
 		t.Fatal(err)
@@ -142,18 +144,26 @@ func (m *mesh) record() (stop func()) {
 	r := history.Record(m.admin)
 	var tasks sync.WaitGroup
 	ctx, cancel := context.WithCancel(m.t.Context())
+	var heard atomic.Int32
 	for _, w := range m.workers {
 		client := ernicv1.NewWorkerServiceClient(m.call(w.host, statusAddress, identity.Worker))
 		tasks.Go(func() {
-			for ctx.Err() == nil {
+			for first := true; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 				// A worker that is stopped does not answer, and one that is killed has nothing to say.
 				one, done := context.WithTimeout(ctx, time.Second)
-				_ = r.Worker(one, w.host.name, client)
+				if err := r.Worker(one, w.host.name, client); err == nil && first {
+					first = false
+					heard.Add(1)
+				}
 				done()
-				time.Sleep(50 * time.Millisecond)
 			}
 		})
 	}
+	// From now on all hold what it takes to answer.
+	m.t.Eventually("views of all workers", func() bool {
+		_, _, lists := r.Seen()
+		return int(heard.Load()) == len(m.workers) && lists > 0
+	})
 	return func() {
 		m.t.Helper()
 		cancel()
@@ -163,7 +173,7 @@ func (m *mesh) record() (stop func()) {
 		}
 		views, revisions, lists := r.Seen()
 		m.t.Logf("history: %d views of %d revisions and %d lists of claims are as promised", views, revisions, lists)
-		if revisions < 8 || views < 100 || lists < 3 {
+		if !m.t.Failed() && (revisions < 8 || views < 100 || lists < 3) {
 			m.t.Error("too little was recorded to prove anything")
 		}
 	}
@@ -184,9 +194,12 @@ func (w *worker) start() {
 
 func (w *worker) statsFile() string { return w.socket + ".stats" }
 
+// answer is how long one request to the manager may take. Whoever makes one has to make it again.
+const answer = 5 * time.Second
+
 // nodes returns what the manager says of the nodes, by id; nil if it does not answer.
 func (m *mesh) nodes() map[uint32]*ernicv1.Node {
-	ctx, cancel := context.WithTimeout(m.t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(m.t.Context(), answer)
 	defer cancel()
 	resp, err := m.admin.ListNodes(ctx, &ernicv1.ListNodesRequest{})
 	if err != nil {
@@ -199,25 +212,46 @@ func (m *mesh) nodes() map[uint32]*ernicv1.Node {
 	return nodes
 }
 
+// known is nodes of a manager that has to answer.
+func (m *mesh) known() (nodes map[uint32]*ernicv1.Node) {
+	m.t.Helper()
+	m.t.Eventually("an answer of the manager", func() bool {
+		nodes = m.nodes()
+		return nodes != nil
+	})
+	return nodes
+}
+
 // claim is who claims an address, and whether it counts.
 type claim struct {
 	node  uint32
 	state ernicv1.ClaimState
 }
 
-// claims returns the claims to an address that somebody configured, in the order of nodes.
-func (m *mesh) claims(g gid.GID) (found []claim) {
-	ctx, cancel := context.WithTimeout(m.t.Context(), time.Second)
+// claims returns the claims to an address that somebody configured, in the order of nodes; false if the manager does not
+// answer.
+func (m *mesh) claims(g gid.GID) (found []claim, ok bool) {
+	ctx, cancel := context.WithTimeout(m.t.Context(), answer)
 	defer cancel()
 	resp, err := m.admin.ListGids(ctx, &ernicv1.ListGidsRequest{})
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	for _, c := range resp.GetGids() {
 		if gid.GID(c.GetGid()) == g {
 			found = append(found, claim{c.GetNodeId(), c.GetState()})
 		}
 	}
+	return found, true
+}
+
+// claimed is claims of a manager that has to answer.
+func (m *mesh) claimed(g gid.GID) (found []claim) {
+	m.t.Helper()
+	m.t.Eventually("an answer of the manager", func() (ok bool) {
+		found, ok = m.claims(g)
+		return ok
+	})
 	return found
 }
 
@@ -233,7 +267,8 @@ func (m *mesh) whole(ids ...uint32) bool {
 			return false
 		}
 		active := 0
-		for _, c := range m.claims(m.workers[i].addr) {
+		claims, _ := m.claims(m.workers[i].addr)
+		for _, c := range claims {
 			if c.state == ernicv1.ClaimState_CLAIM_STATE_CONFLICT || c.state == ernicv1.ClaimState_CLAIM_STATE_ACTIVE && c.node != id {
 				return false
 			}
@@ -259,46 +294,34 @@ func (m *mesh) processes() []*process {
 	return all
 }
 
-// settled returns what all processes hold when that no longer changes.
-func (m *mesh) settled() map[*process]holdings {
+// settled returns what all processes hold when that no longer changes, by name.
+func (m *mesh) settled() map[string]holdings {
 	m.t.Helper()
-	var last map[*process]holdings
-	eventually(m.t, "a standstill of descriptors and goroutines", func() bool {
-		now := make(map[*process]holdings)
+	var last map[string]holdings
+	m.t.Eventually("a standstill of descriptors and goroutines", func() bool {
+		now := make(map[string]holdings)
 		for _, p := range m.processes() {
-			now[p] = p.holdings()
+			now[p.Name] = p.holdings()
 		}
 		same := maps.Equal(now, last)
 		last = now
 		time.Sleep(100 * time.Millisecond)
 		return same
 	})
-	return last
+	// What was not there for a moment, and no leak before, is none now.
+	for name, h := range last {
+		h.descriptors, h.goroutines = max(h.descriptors, m.most[name].descriptors), max(h.goroutines, m.most[name].goroutines)
+		m.most[name] = h
+	}
+	return maps.Clone(m.most)
 }
 
-// noneLeaked waits until no process holds more than before. A process that was not there before may hold as much as any
-// other of its kind did. The goroutine that looks after a peer stays with a node for as long as that is known, dead or
-// alive.
-func (m *mesh) noneLeaked(before map[*process]holdings, newNodes int) {
+// noneLeaked waits until no process holds more than one of its name did before. The goroutine that looks after a peer stays
+// with a node for as long as that is known, dead or alive.
+func (m *mesh) noneLeaked(before map[string]holdings, newNodes int) {
 	m.t.Helper()
-	var most holdings
-	for p, h := range before {
-		if p.stats != "" {
-			most.descriptors, most.goroutines = max(most.descriptors, h.descriptors), max(most.goroutines, h.goroutines)
-		}
-	}
 	for _, p := range m.processes() {
-		limit, known := before[p]
-		switch {
-		case !known && p.stats != "":
-			limit = most
-		case !known: // another manager
-			for old, h := range before {
-				if old.stats == "" {
-					limit = h
-				}
-			}
-		}
+		limit := before[p.Name]
 		limit.goroutines += newNodes
 		var now holdings
 		ok := func() bool {
@@ -307,8 +330,8 @@ func (m *mesh) noneLeaked(before map[*process]holdings, newNodes int) {
 		}
 		for begin := time.Now(); !ok(); time.Sleep(50 * time.Millisecond) {
 			// A connection whose other end went without a word is found dead by its pings.
-			if time.Since(begin) > patience {
-				m.t.Fatalf("%s holds %+v, before the fault %+v", p.name, now, limit)
+			if time.Since(begin) > verdict.Patience {
+				m.t.Fatalf("%s holds %+v, before the fault %+v", p.Name, now, limit)
 			}
 		}
 	}

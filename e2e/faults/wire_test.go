@@ -11,10 +11,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
-	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ernic-dev/ernic/e2e/verdict"
 )
 
 // quality is what a bad cable does to what it carries, in each direction.
@@ -24,7 +25,7 @@ type quality struct {
 	rate          int     // bits per second
 }
 
-// queue is how many frames a bad cable holds; more are lost, as in netem.
+// queueLength is how many frames a bad cable holds; more are lost, as in netem.
 const queueLength = 1000
 
 // wire is a bad cable: it stands between a host and the switch and does in this process what the kernel's netem would,
@@ -34,6 +35,7 @@ const queueLength = 1000
 type wire struct {
 	ends  [2]*os.File // port and inner
 	tasks sync.WaitGroup
+	once  sync.Once
 	stop  chan struct{}
 }
 
@@ -111,6 +113,7 @@ func (h *host) degrade(q quality) {
 		w.tasks.Go(func() { w.write(t, w.ends[1-i], frames) })
 	}
 	h.wire = w
+	t.Cleanup(w.close)
 }
 
 // restore puts the good cable back.
@@ -118,13 +121,20 @@ func (h *host) restore() {
 	t := h.net.t
 	t.Helper()
 	ip(t, "-n", h.net.name, "link", "set", h.port, "master", "br0")
-	close(h.wire.stop)
-	for _, e := range h.wire.ends {
-		e.Close()
-	}
-	h.wire.tasks.Wait()
+	h.wire.close()
 	h.wire = nil
 	ip(t, "-n", h.net.name, "link", "del", "i"+h.name)
+}
+
+// close ends what carries frames.
+func (w *wire) close() {
+	w.once.Do(func() {
+		close(w.stop)
+		for _, e := range w.ends {
+			e.Close()
+		}
+	})
+	w.tasks.Wait()
 }
 
 // frame is on its way until a time.
@@ -134,7 +144,7 @@ type frame struct {
 }
 
 // read takes in what one end receives and decides what becomes of it.
-func (w *wire) read(t *testing.T, from *os.File, q quality, r *rand.Rand, to chan<- frame) {
+func (w *wire) read(t *verdict.T, from *os.File, q quality, r *rand.Rand, to chan<- frame) {
 	defer close(to)
 	buf := make([]byte, vnetHeader+1<<17)
 	var busy, last time.Time
@@ -167,7 +177,7 @@ func (w *wire) read(t *testing.T, from *os.File, q quality, r *rand.Rand, to cha
 }
 
 // write sends frames when they are due.
-func (w *wire) write(t *testing.T, to *os.File, frames <-chan frame) {
+func (w *wire) write(t *verdict.T, to *os.File, frames <-chan frame) {
 	for f := range frames {
 		select {
 		case <-time.After(time.Until(f.due)):

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ernic-dev/ernic/e2e/verdict"
 	"github.com/ernic-dev/ernic/manager/etcd/etcdtest"
 )
 
@@ -20,12 +21,12 @@ type link struct {
 
 // door is an address at which a worker says that it is reached, and where nobody is until it is opened.
 type door struct {
-	t       *testing.T
+	t       *verdict.T
 	outside string
 	inside  string // where the worker listens
 }
 
-func newDoor(t *testing.T) *door {
+func newDoor(t *verdict.T) *door {
 	return &door{t, etcdtest.Address(7000), etcdtest.Address(7000)}
 }
 
@@ -35,7 +36,7 @@ func (d *door) flags() []string { return []string{"--listen", d.inside, "--adver
 func (d *door) open() {
 	d.t.Helper()
 	l, err := net.Listen("tcp", d.outside)
-	must(d.t, err)
+	d.t.Must(err)
 	d.t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -60,7 +61,8 @@ func (d *door) open() {
 }
 
 // TestP2_TheManagerRelaysWhereNoDirectLinkIsPossible has two workers which nobody reaches where they say that they are.
-func TestP2_TheManagerRelaysWhereNoDirectLinkIsPossible(t *testing.T) {
+func TestP2_TheManagerRelaysWhereNoDirectLinkIsPossible(tt *testing.T) {
+	t := verdict.New(tt)
 	s := newLone(t)
 	d1, d2 := newDoor(t), newDoor(t)
 	sa, ga := s.worker(1, d1.flags()...)
@@ -82,25 +84,25 @@ func TestP2_TheManagerRelaysWhereNoDirectLinkIsPossible(t *testing.T) {
 		}
 		return true
 	}
-	t.Logf("operators see it after %s", eventually(t, "a relayed link", func() bool { return relayed(true) }))
-	out, _, err := ctl("nodes", "--manager", s.both())
-	if err != nil || strings.Count(string(out), "1 (1 relayed)") != 2 {
-		t.Errorf("%v:\n%s", err, out)
-	}
+	t.Logf("operators see it after %s", t.Eventually("a relayed link", func() bool { return relayed(true) }))
+	t.Eventually("a list of two nodes with relayed links", func() bool {
+		out, _, err := ctl("nodes", "--manager", s.both())
+		return err == nil && strings.Count(string(out), "1 (1 relayed)") == 2
+	})
 
 	// Without the manager there is no way; the connection waits for it, and nothing is lost.
-	s.managers["a"].end(syscall.SIGKILL)
+	s.managers["a"].End(syscall.SIGKILL)
 	s.start("a")
 	tr.proceed(20)
-	eventually(t, "a relayed link again", func() bool { return relayed(true) })
+	t.Eventually("a relayed link again", func() bool { return relayed(true) })
 
 	// The one that dials finds the direct way open, and takes it.
 	d1.open()
 	d2.open()
-	t.Logf("direct %s after the way was open", eventually(t, "a direct link", func() bool { return relayed(false) }))
+	t.Logf("direct %s after the way was open", t.Eventually("a direct link", func() bool { return relayed(false) }))
 	tr.slowest()
 	tr.proceed(20)
 	t.Logf("the longest exchange took %s", tr.slowest())
-	s.managers["a"].end(syscall.SIGKILL)
+	s.managers["a"].End(syscall.SIGKILL)
 	tr.proceed(20)
 }

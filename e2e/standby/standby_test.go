@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ernic-dev/ernic/device/ionic/driver/verbs"
+	"github.com/ernic-dev/ernic/e2e/program"
+	"github.com/ernic-dev/ernic/e2e/verdict"
 	"github.com/ernic-dev/ernic/manager/etcd/etcdtest"
 	"github.com/ernic-dev/ernic/manager/history"
 	ernicv1 "github.com/ernic-dev/ernic/proto/ernic/v1"
@@ -33,22 +35,22 @@ func (e *badCompletion) Error() string { return fmt.Sprintf("completion %+v: %v"
 
 // site is managers and workers.
 type site struct {
-	t        *testing.T
+	t        *verdict.T
 	etcd     *etcdtest.Server  // nil if there is one manager, which has its state in a file
 	dir      string            // of that state
 	address  map[string]string // of the managers
-	managers map[string]*process
-	last     *process // the worker that was started last
+	managers map[string]*program.Process
+	last     *program.Process // the worker that was started last
 }
 
 // newSite starts two managers that share their state.
-func newSite(t *testing.T) *site {
+func newSite(t *verdict.T) *site {
 	t.Helper()
-	s := &site{t: t, etcd: etcdtest.Start(t), address: map[string]string{}, managers: map[string]*process{}}
+	s := &site{t: t, etcd: etcdtest.Start(t), address: map[string]string{}, managers: map[string]*program.Process{}}
 	for _, name := range []string{"a", "b"} {
 		s.address[name] = etcdtest.Address(6320)
 		s.start(name)
-		eventually(t, name+" to take part", func() bool { return s.knows(name) })
+		t.Eventually(name+" to take part", func() bool { return s.knows(name) })
 	}
 	return s
 }
@@ -84,18 +86,16 @@ func (s *site) both() string {
 func (s *site) worker(i int, more ...string) (socket string, addr gid.GID) {
 	s.t.Helper()
 	g, err := gid.Parse(fmt.Sprint("10.98.0.", i))
-	must(s.t, err)
+	s.t.Must(err)
 	socket = filepath.Join(s.t.TempDir(), "w.sock")
 	w := start(s.t, "ernic-worker", append([]string{
 		"--manager", s.both(), "--name", fmt.Sprint("w", i), "--socket", socket,
 		"--mac", fmt.Sprintf("02:fa:17:00:00:%02x", i), "--gid", g.String(), "--metrics-listen", "off",
 	}, more...)...)
 	s.last = w
-	eventually(s.t, "the worker", func() bool {
-		select {
-		case <-w.done:
-			s.t.Fatal("the worker ended")
-		default:
+	s.t.Eventually("the worker", func() bool {
+		if !w.Running() {
+			s.t.Fatalf("the worker ended:\n%s", w.Tail())
 		}
 		return s.healthy(i)
 	})
@@ -149,20 +149,23 @@ func (s *site) client(name string) ernicv1.ManagerServiceClient {
 	s.t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+s.address[name], grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 50 * time.Millisecond}}))
-	must(s.t, err)
+	s.t.Must(err)
 	s.t.Cleanup(func() { _ = conn.Close() })
 	return ernicv1.NewManagerServiceClient(conn)
 }
 
-// leader returns the name of the manager that leads, "" if none does.
-func (s *site) leader() string {
-	all, ok := ask[managerInfo](s.t, "managers", "--manager", s.both())
-	for _, m := range all {
-		if ok && m.Role == "leader" {
-			return m.Name
+// roles returns the name of the manager that leads and that of the one that stands by. A manager that the machine did not let
+// run for as long as its lease has lost the lead.
+func (s *site) roles() (leader, other string) {
+	s.t.Helper()
+	s.t.Eventually("one manager that leads", func() bool {
+		leader, other = "a", "b"
+		if s.leads("b") {
+			leader, other = "b", "a"
 		}
-	}
-	return ""
+		return s.leads(leader) && !s.leads(other)
+	})
+	return leader, other
 }
 
 // leads reports whether a manager leads and serves.
@@ -171,24 +174,13 @@ func (s *site) leads(name string) bool {
 	return err == nil
 }
 
-func TestI4_ManagersThatShareTheirStateReplaceEachOtherUnderTraffic(t *testing.T) {
+func TestI4_ManagersThatShareTheirStateReplaceEachOtherUnderTraffic(tt *testing.T) {
+	t := verdict.New(tt)
 	s := newSite(t)
 	sa, ga := s.worker(1)
 	sb, gb := s.worker(2)
 	tr := startTraffic(t, boot(t, sa, ga), boot(t, sb, gb))
 	tr.proceed(3)
-
-	// step does something to the managers while the guests talk.
-	step := func(what string, do func()) {
-		t.Helper()
-		from := tr.exchanges()
-		tr.slowest()
-		begin := time.Now()
-		do()
-		took := time.Since(begin).Round(time.Millisecond)
-		tr.proceed(3)
-		t.Logf("%s: all was well %s after it began; meanwhile %d exchanges, the longest took %s", what, took, tr.exchanges()-from, tr.slowest())
-	}
 
 	recorded := history.Record(s.client("a"), s.client("b"))
 	defer func() {
@@ -202,42 +194,66 @@ func TestI4_ManagersThatShareTheirStateReplaceEachOtherUnderTraffic(t *testing.T
 		}
 	}()
 
-	if got := s.leader(); got != "a" {
-		t.Fatalf("%q leads", got)
-	}
-	_, complaint, err := ctl("nodes", "--manager", s.address["b"])
-	if err == nil || !strings.Contains(complaint, `stands by: the one that leads is "a" at `+s.address["a"]) {
-		t.Errorf("the one that stands by says: %v %s", err, complaint)
+	// step does something to the managers while the guests talk. Whoever leads afterwards has to be heard.
+	step := func(what string, do func() (changed bool)) {
+		t.Helper()
+		t.Doing(what)
+		from := tr.exchanges()
+		views, _, lists := recorded.Seen()
+		tr.slowest()
+		begin := time.Now()
+		changed := do()
+		took := time.Since(begin).Round(time.Millisecond)
+		tr.proceed(3)
+		t.Logf("%s: all was well %s after it began; meanwhile %d exchanges, the longest took %s", what, took, tr.exchanges()-from, tr.slowest())
+		t.Eventually("a view of the one that leads now", func() bool {
+			v, _, l := recorded.Seen()
+			return !changed || v > views && l > lists
+		})
 	}
 
-	step("the leader killed", func() {
-		s.managers["a"].end(syscall.SIGKILL)
-		eventually(t, "the workers at b", func() bool { return s.leads("b") && s.healthy(2) })
+	leader, other := s.roles()
+	t.Eventually("the one that stands by to say so", func() bool {
+		_, complaint, err := ctl("nodes", "--manager", s.address[other])
+		return err != nil && strings.Contains(complaint, fmt.Sprintf("stands by: the one that leads is %q at %s", leader, s.address[leader]))
 	})
-	step("another standby", func() {
-		s.start("a")
-		eventually(t, "a to stand by", func() bool { return s.knows("a") && !s.leads("a") })
+
+	step("the leader killed", func() bool {
+		leader, other = s.roles()
+		s.managers[leader].End(syscall.SIGKILL)
+		t.Eventually("the workers at the other one", func() bool { return s.leads(other) && s.healthy(2) })
+		return true
 	})
-	step("the leader stopped for longer than its lease", func() {
-		s.managers["b"].signal(syscall.SIGSTOP)
-		eventually(t, "a to lead", func() bool { return s.leads("a") })
-		s.managers["b"].signal(syscall.SIGCONT)
-		eventually(t, "b to stand by", func() bool { return !s.leads("b") && s.leads("a") && s.healthy(2) })
+	step("another standby", func() bool {
+		s.start(leader)
+		t.Eventually("it to stand by", func() bool { return s.knows(leader) && s.leads(leader) != s.leads(other) })
+		return false
 	})
-	step("the leader ended in good order", func() {
-		eventually(t, "b to take part again", func() bool { return s.knows("b") })
-		s.managers["a"].end(syscall.SIGTERM)
-		eventually(t, "the workers at b", func() bool { return s.leads("b") && s.healthy(2) })
+	step("the leader stopped for longer than its lease", func() bool {
+		leader, other = s.roles()
+		s.managers[leader].Signal(syscall.SIGSTOP)
+		t.Eventually("the other one to lead", func() bool { return s.leads(other) })
+		s.managers[leader].Signal(syscall.SIGCONT)
+		t.Eventually("one of the two to lead", func() bool { return s.leads(leader) != s.leads(other) && s.healthy(2) })
+		return true
 	})
-	step("etcd killed, and back", func() {
+	step("the leader ended in good order", func() bool {
+		leader, other = s.roles()
+		t.Eventually("the other one to take part again", func() bool { return s.knows(other) })
+		s.managers[leader].End(syscall.SIGTERM)
+		t.Eventually("the workers at the other one", func() bool { return s.leads(other) && s.healthy(2) })
+		return true
+	})
+	step("etcd killed, and back", func() bool {
 		s.etcd.Kill()
-		eventually(t, "that nobody leads", func() bool { return !s.leads("b") })
+		t.Eventually("that nobody leads", func() bool { return !s.leads(other) })
 		tr.proceed(3) // nothing that works stops working
 		s.etcd.Start()
-		eventually(t, "the workers at b again", func() bool { return s.leads("b") && s.healthy(2) })
+		t.Eventually("the workers at the other one again", func() bool { return s.leads(other) && s.healthy(2) })
+		return true
 	})
 	for name, p := range s.managers {
-		if text := p.log.String(); strings.Contains(text, `"event":"node_dead"`) || strings.Contains(text, "panic") {
+		if text := p.Log(); strings.Contains(text, `"event":"node_dead"`) || strings.Contains(text, "panic") {
 			t.Errorf("%s withdrew a worker, or worse", name)
 		}
 	}

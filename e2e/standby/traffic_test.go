@@ -6,12 +6,12 @@ import (
 	"bytes"
 	"net/netip"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/ernic-dev/ernic/device/ionic/driver"
 	"github.com/ernic-dev/ernic/device/ionic/driver/guest"
 	"github.com/ernic-dev/ernic/device/ionic/driver/verbs"
+	"github.com/ernic-dev/ernic/e2e/verdict"
 )
 
 const size = 40000
@@ -27,66 +27,59 @@ type end struct {
 	qp    *verbs.QP
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func boot(t *testing.T, socket string, addr [16]byte) *end {
+func boot(t *verdict.T, socket string, addr [16]byte) *end {
 	t.Helper()
 	g, err := guest.Boot(t.Context(), socket, guest.Options{Memory: 128 << 20, Driver: driver.Options{Slack: 5}})
-	must(t, err)
+	t.Must(err)
 	t.Cleanup(g.Kill)
 	e := &end{guest: g, addr: netip.AddrFrom16(addr)}
 	e.ctx, err = g.RDMA.OpenUser()
-	must(t, err)
+	t.Must(err)
 	e.pd, err = e.ctx.AllocPD()
-	must(t, err)
+	t.Must(err)
 	e.cq, err = e.ctx.CreateCQ(256, 0)
-	must(t, err)
+	t.Must(err)
 	e.mr = e.region(t, 2*size)
 	e.qp, err = e.pd.CreateQP(verbs.QPConfig{Type: verbs.RC, SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 16, MaxRecv: 16, MaxSendSGE: 1, MaxRecvSGE: 1})
-	must(t, err)
+	t.Must(err)
 	return e
 }
 
 // region returns memory that peers may write to.
-func (e *end) region(t *testing.T, size int) *verbs.MR {
+func (e *end) region(t *verdict.T, size int) *verbs.MR {
 	t.Helper()
 	b, err := e.ctx.NewBuffer(size, 0)
-	must(t, err)
+	t.Must(err)
 	mr, err := e.pd.RegMR(b, verbs.LocalWrite|verbs.RemoteWrite)
-	must(t, err)
+	t.Must(err)
 	return mr
 }
 
 const qkey = 0x11223344
 
 // datagrams returns a queue pair for datagrams.
-func (e *end) datagrams(t *testing.T) *verbs.QP {
+func (e *end) datagrams(t *verdict.T) *verbs.QP {
 	t.Helper()
 	qp, err := e.pd.CreateQP(verbs.QPConfig{Type: verbs.UD, SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 16, MaxRecv: 1024, MaxSendSGE: 1, MaxRecvSGE: 1})
-	must(t, err)
-	must(t, qp.Activate(qkey, 3))
+	t.Must(err)
+	t.Must(qp.Activate(qkey, 3))
 	return qp
 }
 
 // join connects two ends.
-func join(t *testing.T, a, b *end) {
+func join(t *verdict.T, a, b *end) {
 	t.Helper()
 	for _, ends := range [][2]*end{{a, b}, {b, a}} {
 		e, peer := ends[0], ends[1]
 		path := verbs.Path{SrcMAC: e.guest.NIC.MAC(), DstMAC: peer.guest.NIC.MAC(), Src: e.addr, Dst: peer.addr}
 		// It tries again for about 34 s: 4.096 us * 2^20 * 8.
-		must(t, e.qp.Connect(path, 1000, verbs.Connection{QPN: peer.qp.QPN, PSN: 1000}, verbs.ConnectOptions{Timeout: 20, Retry: 7}))
+		t.Must(e.qp.Connect(path, 1000, verbs.Connection{QPN: peer.qp.QPN, PSN: 1000}, verbs.ConnectOptions{Timeout: 20, Retry: 7}))
 	}
 }
 
 // traffic sends messages both ways, one after another, and compares each.
 type traffic struct {
-	t    *testing.T
+	t    *verdict.T
 	ends [2]*end
 	stop chan struct{}
 	done chan struct{}
@@ -97,7 +90,7 @@ type traffic struct {
 	failed  error
 }
 
-func startTraffic(t *testing.T, a, b *end) *traffic {
+func startTraffic(t *verdict.T, a, b *end) *traffic {
 	t.Helper()
 	join(t, a, b)
 	tr := &traffic{t: t, ends: [2]*end{a, b}, stop: make(chan struct{}), done: make(chan struct{})}
@@ -153,7 +146,7 @@ func (tr *traffic) exchange(number int) error {
 		}
 	}
 	for i, e := range tr.ends {
-		wc, err := e.cq.PollN(2, patience)
+		wc, err := e.cq.PollN(2, verdict.Patience)
 		if err != nil {
 			return err
 		}
@@ -173,7 +166,7 @@ func (tr *traffic) exchange(number int) error {
 func (tr *traffic) proceed(n int) {
 	tr.t.Helper()
 	from := tr.exchanges()
-	eventually(tr.t, "traffic", func() bool { return tr.exchanges() >= from+n })
+	tr.t.Eventually("traffic", func() bool { return tr.exchanges() >= from+n })
 }
 
 // slowest returns the longest exchange since it was asked last.

@@ -46,8 +46,8 @@ unit: ## unit and in-process tests with the race detector; fuzz seeds run too
 .PHONY: faults
 faults: build ## faults of machines, cables and managers, with processes on hosts of their own (network namespaces)
 	$(call say-sudo,the network of the fault tests)
-	go test -count=1 -timeout 5m -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/faults -args -bin $(CURDIR)/bin $(SUMMARY)
-	go test -count=1 -timeout 5m -v ./e2e/standby -args -bin $(CURDIR)/bin $(SUMMARY)
+	go test -count=1 -timeout 10m -v $(if $(SUDO),-exec '$(SUDO)') ./e2e/faults -args -bin $(CURDIR)/bin $(SUMMARY)
+	go test -count=1 -timeout 10m -v ./e2e/standby -args -bin $(CURDIR)/bin $(SUMMARY)
 
 .PHONY: guest
 guest: build lab ## tests in real guests (QEMU, upstream ionic driver, stock rdma-core)

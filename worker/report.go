@@ -29,6 +29,10 @@ func (m *mesh) report() session.Report {
 		Status: m.statusAddress(), Carrier: w.nic.LIF().Link(), LinkDown: w.linkDown.Load(),
 	}
 	r.MemoryShared, r.MemoryPrivate = memoryOf(w.memory.Load())
+	if w.nic.LIF().MemoryApart() {
+		// It came as files, but the guest writes elsewhere.
+		r.MemoryShared, r.MemoryPrivate = 0, r.MemoryShared+r.MemoryPrivate
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.link == nil {

@@ -11,11 +11,13 @@ import (
 // adminQueue is the queue of commands in guest memory. The driver keeps at most
 // 15 outstanding and needs one completion per descriptor, in order.
 type adminQueue struct {
-	prod atomic.Uint32 // from the doorbell
-	wake chan struct{}
+	prod  atomic.Uint32 // from the doorbell
+	wake  chan struct{}
+	apart atomic.Bool // all commands of this guest were empty so far
 
 	// Guarded by LIF.ctl.
 	on    bool
+	heard bool // a command of this guest was not empty
 	vec   int
 	mask  uint32
 	descs uint64
@@ -41,6 +43,24 @@ func (a *adminQueue) init(q *abi.QInit) {
 }
 
 func (a *adminQueue) clear() { a.on = false }
+
+// MemoryApart reports that the driver rang for commands and there was nothing
+// where they should be. No driver sends an empty command by this queue: the
+// memory it wrote to and the memory that is read here are not the same. So it is
+// with a memory backend that is a file but private to the guest (share=off).
+func (l *LIF) MemoryApart() bool { return l.admin.apart.Load() }
+
+// listen takes note of whether a command is an empty one. Holds ctl.
+func (a *adminQueue) listen(l *LIF, cmd *abi.Command) {
+	switch empty := *cmd == (abi.Command{}); {
+	case !empty && !a.heard:
+		a.heard = true
+		a.apart.Store(false)
+	case empty && !a.heard && !a.apart.Swap(true):
+		l.log.Error().Str("side", "guest").Msg("the driver rang for an admin command and there is none in its memory: " +
+			"the guest's memory is not shared with this worker; QEMU's memory backend needs share=on")
+	}
+}
 
 // serveAdmin is the worker of the admin queue.
 func (l *LIF) serveAdmin() {
@@ -73,6 +93,7 @@ func (l *LIF) adminCommand() bool {
 		l.log.Warn().Str("side", "guest").Uint32("slot", slot).Err(err).Msg("admin queue descriptor cannot be read")
 		comp.SetStatus(abi.StatusBadAddr)
 	} else {
+		a.listen(l, &cmd)
 		l.exec(&request{cmd: &cmd, comp: &comp, path: adminq})
 	}
 	comp.SetIndex(uint16(slot))

@@ -107,6 +107,8 @@ func (l *LIF) Attach(mem *guestmem.Space) {
 	defer l.ctl.Unlock()
 	l.deviceReset()
 	l.ctl.mem = mem
+	l.admin.heard = false
+	l.admin.apart.Store(false)
 	l.pub.attach(mem)
 }
 

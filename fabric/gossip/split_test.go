@@ -104,9 +104,7 @@ func TestH7_APoolThatWasSplitBecomesOneAgain(t *testing.T) {
 	for n, end := range ends {
 		p := c.member(t, end, byte(n+1), n/2)
 		if n > 0 {
-			if err := p.Join(all[0].Addr()); err != nil {
-				t.Fatal(err)
-			}
+			joins(t, p, all[0])
 		}
 		all = append(all, p)
 	}

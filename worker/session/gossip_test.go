@@ -76,6 +76,7 @@ func (v *village) worker(n byte) *villager {
 	w := &villager{cable: v.manager.Cable()}
 	instance := [16]byte{n}
 	built := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
 	var joins sync.WaitGroup
 	w.pool = startPool(v.t, instance, func(p *gossip.Pool) {
 		<-built
@@ -87,8 +88,9 @@ func (v *village) worker(n byte) *villager {
 		Log: zerolog.Nop(), Instance: instance,
 		Handlers: session.Handlers{Gossip: func(address string) {
 			joins.Go(func() {
-				if err := w.pool.Join(address); err != nil {
-					v.t.Error(err)
+				// On a machine that stands still a single attempt takes too long.
+				for w.pool.Join(address) != nil && ctx.Err() == nil {
+					time.Sleep(10 * time.Millisecond)
 				}
 			})
 		}},
@@ -97,7 +99,6 @@ func (v *village) worker(n byte) *villager {
 		v.t.Fatal(err)
 	}
 	close(built)
-	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -130,7 +131,7 @@ func (v *village) worker(n byte) *villager {
 func within(t *testing.T, what string, ok func() bool) time.Duration {
 	t.Helper()
 	begin := time.Now()
-	for time.Since(begin) < 30*time.Second {
+	for time.Since(begin) < time.Minute {
 		if ok() {
 			return time.Since(begin)
 		}
@@ -176,9 +177,7 @@ func TestH7_WhileTheManagerIsAwayWorkersHearOfEachOther(t *testing.T) {
 	within(t, "the loss of the manager", func() bool {
 		return a.Status().GetSessionError() != "" && b.Status().GetSessionError() != "" && c.Status().GetSessionError() != ""
 	})
-	if owns(b, villageGID(1)) != ids[a] || owns(a, villageGID(2)) != ids[b] {
-		t.Error("what worked stopped working")
-	}
+	within(t, "what worked before", func() bool { return owns(b, villageGID(1)) == ids[a] && owns(a, villageGID(2)) == ids[b] })
 	claim(a, 11)
 	took := within(t, "a new claim", func() bool { return owns(b, villageGID(11)) == ids[a] && owns(c, villageGID(11)) == ids[a] })
 	t.Logf("a claim was heard of after %s", took)
@@ -190,7 +189,7 @@ func TestH7_WhileTheManagerIsAwayWorkersHearOfEachOther(t *testing.T) {
 	})
 	a.Release(villageGID(11))
 	within(t, "its end", func() bool { return owns(a, villageGID(11)) == ids[b] && owns(c, villageGID(11)) == ids[b] })
-	if err := c.pool.Leave(time.Second); err != nil {
+	if err := c.pool.Leave(time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	c.stop()
@@ -227,9 +226,10 @@ func TestH8_ANodeThatOthersSeeIsPartitionedNotDead(t *testing.T) {
 	}
 	a.cable.Silence()
 	within(t, "the partition", func() bool { return state() == ernicv1.NodeState_NODE_STATE_PARTITIONED })
-	if n, ok := b.Node(id); owns(b, villageGID(1)) != id || !ok {
-		t.Errorf("its address belongs to node %d, known %v, %v", owns(b, villageGID(1)), ok, n)
-	}
+	within(t, "its address, still,", func() bool {
+		_, known := b.Node(id)
+		return known && owns(b, villageGID(1)) == id
+	})
 	// It comes back as if nothing had been.
 	a.cable.Restore()
 	within(t, "the return", func() bool { return state() == ernicv1.NodeState_NODE_STATE_ALIVE })

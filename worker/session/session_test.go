@@ -245,7 +245,7 @@ func TestAStrangerOnTheManagersPortIsSaid(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- s.Run(ctx) }()
 	for i := 0; !strings.Contains(log.String(), "no manager"); i++ {
-		if i == 500 {
+		if i == 6000 {
 			t.Fatalf("the log is\n%s", log)
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -16,8 +16,8 @@ import (
 )
 
 // stopPatience is how long a program may take to end after SIGTERM before it is
-// killed and reported.
-const stopPatience = 5 * time.Second
+// killed and reported: long enough for a machine that is busy with guests.
+const stopPatience = 30 * time.Second
 
 // Program says what to start on the host.
 type Program struct {

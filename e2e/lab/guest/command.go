@@ -19,7 +19,7 @@ import (
 
 // killPatience is how long a cancelled command may take to die before its
 // waiter is let go.
-const killPatience = 5 * time.Second
+const killPatience = 30 * time.Second
 
 // Cmd says what to run in a guest.
 type Cmd struct {

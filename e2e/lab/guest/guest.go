@@ -17,11 +17,11 @@ import (
 
 // bootPatience bounds a boot when the caller's context does not: far above the
 // ten seconds that it takes under emulation on a busy machine.
-const bootPatience = 3 * time.Minute
+const bootPatience = 5 * time.Minute
 
 // shutdownPatience is how long a guest may take to power off before it is
 // killed, when the caller's context does not end earlier.
-const shutdownPatience = 20 * time.Second
+const shutdownPatience = time.Minute
 
 // Guest is a running virtual machine.
 type Guest struct {

@@ -3,10 +3,12 @@
 package guesttest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/ernic-dev/ernic/e2e/site"
 	"github.com/ernic-dev/ernic/e2e/toolout"
 )
 
@@ -39,8 +41,9 @@ func TestDevice_IbvDevinfoShowsAnActivePort(t *testing.T) {
 func TestEthernet_PingBothWays(t *testing.T) {
 	for i, n := range two.Nodes {
 		peer := two.Nodes[1-i]
+		must(t, n.Guest, "ping -c 1 -w 60 "+peer.IP) // the two know each other's MAC address
 		for _, size := range []int{0, 56, 1472, 8000} {
-			out := must(t, n.Guest, fmt.Sprintf("ping -i 0.05 -c 10 -W 5 -s %d %s", size, peer.IP))
+			out := must(t, n.Guest, fmt.Sprintf("ping -i 0.05 -c 10 -W 60 -s %d %s", size, peer.IP))
 			sent, got, err := toolout.ParsePing(out)
 			if err != nil || sent != 10 || got != 10 {
 				t.Errorf("ping of %d bytes from %s: %d of %d answered (%v)", size, n.Name, got, sent, err)
@@ -67,20 +70,23 @@ func TestEthernet_IperfBothWays(t *testing.T) {
 }
 
 func TestErnictl_NodesShowWhatIsTrue(t *testing.T) {
-	nodes, err := two.ListNodes(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(nodes) != 3 || nodes[0].ID != 0 {
-		t.Fatalf("want the manager and two workers, got %+v", nodes)
-	}
-	for i, n := range two.Nodes {
-		l := nodes[i+1]
-		// Nobody had an id before them: they have the lowest.
-		if l.ID != uint32(i+1) || l.Name != n.Name || l.State != "alive" || !l.GuestAttached {
-			t.Errorf("node %d is shown as %+v", i+1, l)
+	eventually(t, func(ctx context.Context) error {
+		nodes, err := two.ListNodes(ctx)
+		if err != nil {
+			return err
 		}
-	}
+		if len(nodes) != 3 || nodes[0].ID != 0 {
+			return fmt.Errorf("want the manager and two workers, got %+v", nodes)
+		}
+		for i, n := range two.Nodes {
+			l := nodes[i+1]
+			// Nobody had an id before them: they have the lowest.
+			if l.ID != uint32(i+1) || l.Name != n.Name || l.State != "alive" || !l.GuestAttached {
+				return fmt.Errorf("node %d is shown as %+v", i+1, l)
+			}
+		}
+		return nil
+	})
 	table, err := two.Ernictl(t.Context(), "nodes")
 	if err != nil {
 		t.Fatal(err)
@@ -91,31 +97,39 @@ func TestErnictl_NodesShowWhatIsTrue(t *testing.T) {
 func TestErnictl_GidsShowTheGuestsAddresses(t *testing.T) {
 	// An address that has never been used is nobody's yet.
 	for i, n := range two.Nodes {
-		must(t, n.Guest, "ping -c 1 -W 10 "+two.Nodes[1-i].IP)
-	}
-	gids, err := two.ListGIDs(t.Context())
-	if err != nil {
-		t.Fatal(err)
+		must(t, n.Guest, "ping -c 1 -w 60 "+two.Nodes[1-i].IP)
 	}
 	for _, n := range two.Nodes {
-		// What the guest's kernel holds must be claimed, all of it.
 		id := nodeID(t, n)
-		own := must(t, n.Guest, "cat /sys/class/infiniband/ionic_0/ports/1/gids/* | sort -u | grep -v '^0000:0000:0000:0000:0000:0000:0000:0000$'")
-		for _, g := range strings.Fields(own) {
-			found := false
-			for _, l := range gids {
-				if expand(t, l.GID) == g {
-					found = true
-					if l.Node != uint32(id) || l.State != "active" {
-						t.Errorf("%s of %s is shown as %+v", g, n.Name, l)
-					}
+		// What the guest's kernel holds must be claimed, all of it.
+		eventually(t, func(ctx context.Context) error {
+			own := must(t, n.Guest, "cat /sys/class/infiniband/ionic_0/ports/1/gids/* | sort -u | grep -v '^0000:0000:0000:0000:0000:0000:0000:0000$'")
+			gids, err := two.ListGIDs(ctx)
+			if err != nil {
+				return err
+			}
+			for _, g := range strings.Fields(own) {
+				if err := claimed(t, gids, g, uint32(id)); err != nil {
+					return fmt.Errorf("%s: %w", n.Name, err)
 				}
 			}
-			if !found {
-				t.Errorf("%s: GID %s of the guest is claimed by nobody: %+v", n.Name, g, gids)
+			return nil
+		})
+	}
+}
+
+// claimed reports whether a GID is listed as one of a node, and active.
+func claimed(t *testing.T, gids []site.ListedGID, gid string, node uint32) error {
+	t.Helper()
+	for _, l := range gids {
+		if expand(t, l.GID) == gid {
+			if l.Node != node || l.State != "active" {
+				return fmt.Errorf("%s is shown as %+v, want node %d", gid, l, node)
 			}
+			return nil
 		}
 	}
+	return fmt.Errorf("GID %s of the guest is claimed by nobody: %+v", gid, gids)
 }
 
 func TestDevice_NeitherKernelNorQEMUComplains(t *testing.T) {

@@ -99,7 +99,7 @@ func perftest(t *testing.T, program string, size int, options string) {
 	port := p.Port()
 	n := iterations(size)
 	args := func(g *guest.Guest, ip string) string {
-		return fmt.Sprintf("%s -d ionic_0 -x %s -s %d -n %d -p %d %s", program, gidIndex(t, g, ip), size, n, port, options)
+		return fmt.Sprintf("%s -F -d ionic_0 -x %s -s %d -n %d -p %d %s", program, gidIndex(t, g, ip), size, n, port, options)
 	}
 	o, err := p.Run(t.Context(), port, args(p.Server, two.Nodes[0].IP), args(p.Client, two.Nodes[1].IP)+" "+two.Nodes[0].IP)
 	if err != nil {

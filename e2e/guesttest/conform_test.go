@@ -64,7 +64,7 @@ func run(t *testing.T, p *site.Pair, port int, server, client string) site.Outco
 
 const mtuScript = `
 ip link set eth0 mtu %d
-for i in $(seq 100); do
+for i in $(seq 300); do
   ibv_devinfo -v | grep -q '%s' && ibv_devinfo | grep -q 'active_mtu:.*%d' && exit 0
   sleep 0.1
 done

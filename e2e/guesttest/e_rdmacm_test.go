@@ -135,9 +135,7 @@ func (c cmCase) run(t *testing.T) string {
 	}
 	o := run(t, p, wait, fill(c.server, server.IP), fill(c.client, client.IP))
 	note := c.check(t, o.Server.Stdout+o.Server.Stderr, o.Client.Stdout+o.Client.Stderr)
-	if after := resources(t); after != before {
-		t.Errorf("left behind: %s, before the run: %s", after, before)
-	}
+	sameResources(t, before)
 	return note
 }
 

@@ -112,7 +112,7 @@ func (c endlessCase) run(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must(t, server.Guest, fmt.Sprintf("for i in $(seq 200); do %s && exit 0; sleep 0.05; done; exit 1", fill(c.listens)))
+	must(t, server.Guest, fmt.Sprintf("for i in $(seq 600); do %s && exit 0; sleep 0.1; done; exit 1", fill(c.listens)))
 	out := must(t, client.Guest, fill(c.client))
 	note := c.check(t, c, out)
 	if err := sv.Signal(syscall.SIGTERM); err != nil {
@@ -120,7 +120,7 @@ func (c endlessCase) run(t *testing.T) string {
 	}
 	select {
 	case <-sv.Done():
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Errorf("%s does not end", c.server)
 	}
 	sameResources(t, before)

@@ -96,7 +96,7 @@ func runVerbs(t *testing.T, group string, a, b *site.Node, options string, env [
 			}
 		}()
 		defer cancel()
-		must(t, a.Guest, fmt.Sprintf("for i in $(seq 300); do ss -Hltn 'sport = :%d' | grep -q . && exit 0; sleep 0.1; done; exit 1", port))
+		must(t, a.Guest, fmt.Sprintf("for i in $(seq 900); do ss -Hltn 'sport = :%d' | grep -q . && exit 0; sleep 0.1; done; exit 1", port))
 		client = fmt.Sprintf("%s %d", a.IP, port)
 	} else {
 		b = a

@@ -28,7 +28,8 @@ const nfsServerEnd = `
 rpc.nfsd 0
 pkill rpc.mountd
 pkill rpcbind
-umount /srv/nfs
+for i in $(seq 100); do umount /srv/nfs && exit 0; sleep 0.2; done
+exit 1
 `
 
 const nfsMount = `

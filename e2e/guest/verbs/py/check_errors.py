@@ -80,7 +80,7 @@ def remote_failure(a, b, args, status, y_rights='lwra', event='qp_access_err'):
     same({w['status'] for w in y.ep.poll(y.rcq, 2)}, {'wr_flush_err'}, 'receives of the responder')
     x.state('err')
     y.state('err')
-    same(b.async_events(5.0), [event], 'asynchronous events of the responder')
+    same(b.async_events(30.0), [event], 'asynchronous events of the responder')
     moved(b, before, resp_rx_cqe_flush=1)
     for r in (src, far, ro, wo, foreign):
         r.intact()
@@ -257,7 +257,7 @@ def silence(a, b, name):
     before = counters(a, 'tx_rdma_ack_timeout', 'req_tx_retry_excd_err')
     took = timed(x, 'retry_exc_err', {'op': 'write', 'wr_id': 1, 'sges': [src.sge()], 'addr': 4096, 'rkey': 1},
                  {'op': 'send', 'wr_id': 2, 'sges': [src.sge()]})
-    want(0.3 <= took <= 10, f'gave up after {took:.2f} s, three times 134 ms are due')
+    want(0.3 <= took <= 30, f'gave up after {took:.2f} s, three times 134 ms are due')
     x.all_flushed(1, 0)
     x.state('err')
     moved(a, before, tx_rdma_ack_timeout=2, req_tx_retry_excd_err=1)

@@ -122,7 +122,7 @@ def access_event(a, b):
     b.async_events()
     x.send('write', sges=[src.sge()], addr=dst.addr, rkey=dst.rkey ^ 1)
     x.sent('rem_access_err')
-    same(b.async_events(5.0), ['qp_access_err'], 'events')
+    same(b.async_events(30.0), ['qp_access_err'], 'events')
 
 
 @check('communication established while in rtr')
@@ -140,4 +140,4 @@ def established(a, b):
     x.send('send', sges=[src.sge()])
     x.sent()
     y.received(id=1)
-    same(b.async_events(5.0), ['comm_est'], 'events')
+    same(b.async_events(30.0), ['comm_est'], 'events')

@@ -290,7 +290,7 @@ class Endpoint:
     def arm(self, cq, solicited=False):
         self._get(cq).req_notify(solicited)
 
-    def event(self, cq, wait=10.0):
+    def event(self, cq, wait=30.0):
         """Whether a completion event came within wait seconds."""
         channel, fd = self.channels[cq]
         if not select.select([fd], [], [], wait)[0]:

@@ -117,6 +117,12 @@ func (q *Queue) room() bool { return q.prod-q.safe < q.mask }
 
 func (q *Queue) hold(e event) {
 	q.Totals.Waited.Add(1)
+	if len(q.held) == cap(q.held) && 2*q.first >= len(q.held) && q.first > 0 {
+		// The room of those that have gone, before more room is taken.
+		n := copy(q.held, q.held[q.first:])
+		clear(q.held[n:])
+		q.held, q.first = q.held[:n], 0
+	}
 	q.held = append(q.held, e)
 }
 

@@ -3,13 +3,16 @@
 package rdma_test
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/ernic-dev/ernic/device/ionic/rdma/abi"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/internal/testram"
+	"github.com/ernic-dev/ernic/device/ionic/rdma/packet"
 	"github.com/ernic-dev/ernic/device/ionic/rdma/qp"
 )
 
@@ -250,6 +253,32 @@ func TestEvents_FatalWhenTheCompletionQueueIsLost(t *testing.T) {
 	})
 }
 
+// An event for which the driver has made no queue is counted, and nothing else
+// comes of it.
+func TestEvents_WithoutTheirQueueAreCountedAsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFabric()
+		a, b := newNode(t, f, 1, options{}), newNode(t, f, 2, options{})
+		a.probe()
+		b.probeEQs(2)
+		pa, pb := a.createQP(qpOptions{}), b.createQP(qpOptions{})
+		pa.connect(pb)
+		pb.connect(pa)
+		src, key := a.region(4096, 0, mrAll)
+		pa.postSend(pa.send(abi.OpWrite, sge{src, 8, key}).remote(0x5000, 1))
+		a.expect(pa.scq, msnErr(1, pa.id, qp.RemoteAccErr), npgErr(0, pa.id, qp.Flushed), recvErr(0, pa.id, qp.Flushed))
+		b.expect(pb.rcq, npgErr(0, pb.id, qp.Flushed), recvErr(0, pb.id, qp.Flushed))
+		// COMM_EST is not raised in RTS, so ACCESS_ERR is the only one.
+		if w, l := b.metric("rdma_events_waited"), b.metric("rdma_events_lost"); w != 0 || l != 1 {
+			t.Errorf("%d events waited and %d are lost, want 0 and 1", w, l)
+		}
+		b.engine.Reset()
+		if l := b.metric("rdma_events_lost"); l != 0 {
+			t.Errorf("%d events are lost after a reset", l)
+		}
+	})
+}
+
 // A rate limit spaces what the send queue sends, and a query tells it. The
 // acknowledgement timer does not run out meanwhile.
 func TestRateLimit_IsKept(t *testing.T) {
@@ -293,6 +322,50 @@ func TestRateLimit_IsKept(t *testing.T) {
 		u := a.createQP(qpOptions{typ: abi.TypeUC})
 		if st := a.status(abi.AdminModifyQP, &abi.ModifyQP{Mask: 1<<25 | maskInitRC, State: 1, RateLimit: 1, ID: u.id}); st != abi.AdminBadAttr {
 			t.Errorf("a rate limit for UC: %v", st)
+		}
+	})
+}
+
+// A packet that was lost may be sent again only when the rate limit lets it: until
+// then no acknowledgement can come, and none is waited for.
+func TestRateLimit_WaitingToSendAgainCostsNoRetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newCounted(t)
+		const size, kbps = 256 << 10, 1 << 10 // 2 s
+		src, skey := c.a.region(size, 0, mrAll)
+		dst, dkey := c.b.region(size, 0, mrAll)
+		want := c.a.fill(src, size, 5)
+		c.a.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: 1<<25 | 1, State: 3, RateLimit: kbps, ID: c.pa.id})
+		before := [2]tally{c.a.counters(), c.b.counters()}
+		c.lose(0, func(p *packet.Packet) bool { return p.Op.IsRequest() })
+		c.pa.postSend(c.pa.send(abi.OpWrite, sge{src, size, skey}).remote(dst, dkey))
+		time.Sleep(10 * second)
+		c.a.expect(c.pa.scq, msnCQE(1, c.pa.id))
+		if !bytes.Equal(c.b.ram.Read(dst, size), want) {
+			t.Error("the payload differs")
+		}
+		if got, want := c.a.errorCounters(before[0]), (tally{"tx_rdma_ack_timeout": 1, "tx_rdma_retx_pkts": 1, "tx_rdma_retx_bytes": size}); !maps.Equal(got, want) {
+			t.Errorf("counters of the requester %v, want %v", got, want)
+		}
+		if got := c.b.errorCounters(before[1]); len(got) > 0 {
+			t.Errorf("counters of the responder %v, want none", got)
+		}
+	})
+}
+
+// The limit is one of the send queue: what a peer reads is not held back by it.
+func TestRateLimit_LeavesAnswersAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b, pa, pb := twoNodes(t, abi.TypeRC)
+		const size = 4 << 20
+		src, skey := a.region(size, 0, mrAll)
+		dst, dkey := b.region(size, 0, mrAll)
+		a.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: 1<<25 | 1, State: 3, RateLimit: 1, ID: pa.id})
+		begin := time.Now()
+		pb.postSend(pb.send(abi.OpRead, sge{dst, size, dkey}).remote(src, skey))
+		b.expect(pb.scq, msnCQE(1, pb.id))
+		if d := time.Since(begin); d != 0 {
+			t.Errorf("a READ from a QP with a limit took %v", d)
 		}
 	})
 }

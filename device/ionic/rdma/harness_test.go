@@ -285,9 +285,15 @@ func (n *node) arm(q *compRing, ring uint8) {
 // first admin command.
 func (n *node) probe() {
 	n.t.Helper()
+	n.probeEQs(0, 1, 2, 3)
+}
+
+// probeEQs is probe with a choice of event queues; EQ 2 must be one.
+func (n *node) probeEQs(ids ...int) {
+	n.t.Helper()
 	n.mustCommand(abi.QueueCommand{Opcode: abi.CmdResetLIF})
 	n.eqs = nil
-	for i := range 4 {
+	for _, i := range ids {
 		vec := 5 + i
 		n.intrWrite(vec, 4, 1)
 		n.intrWrite(vec, 12, 1)

@@ -348,6 +348,9 @@ func TestEvents_MoreQueuesThanEntries(t *testing.T) {
 			}
 		}
 		n.drainAdmin()
+		if w, l := n.metric("rdma_events_waited"), n.metric("rdma_events_lost"); w != queues-1023 || l != 0 {
+			t.Errorf("%d events waited and %d are lost, want %d and 0", w, l, queues-1023)
+		}
 		seen := make(map[uint32]int)
 		n.intrWrite(8, 4, 0)
 		for range 10 {

@@ -32,14 +32,19 @@ func (q *QP) startTimer() {
 	q.setTimer()
 }
 
-// setTimer starts the acknowledgement timer anew.
+// setTimer starts the acknowledgement timer anew. What the rate limit holds back
+// from being sent again cannot be acknowledged: its time begins when it may leave.
 func (q *QP) setTimer() {
 	r := &q.req
 	d := AckTimeout(q.attr.Timeout)
 	if q.typ != RC || d == 0 {
 		return
 	}
-	r.deadline = q.now.Add(d)
+	from := q.now
+	if r.next < r.high && r.paceUntil.After(from) {
+		from = r.paceUntil
+	}
+	r.deadline = from.Add(d)
 	if q.pending != nil {
 		_, r.linkMoved = q.pending()
 	}

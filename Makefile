@@ -35,7 +35,11 @@ demo: build lab ## two real guests ping and run RDMA through this fabric (COMPAR
 	$(SUDO) bin/ernic-demo --bin bin $(if $(COMPARE),--compare)
 
 .PHONY: test
-test: lint generate-check unit faults guest ## all checks and tests
+test: modules lint generate-check unit faults guest ## all checks and tests
+
+.PHONY: modules
+modules: # what the commands below would fetch, and give up at the first failure
+	@$(call persist,go list -deps -test ./... >/dev/null)
 
 .PHONY: unit
 unit: ## unit and in-process tests with the race detector; fuzz seeds run too

@@ -13,11 +13,14 @@ GOLANGCI_LINT := $(TOOLS_DIR)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 PROTOC_GEN_GO := $(TOOLS_DIR)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)
 PROTOC_GEN_GO_GRPC := $(TOOLS_DIR)/protoc-gen-go-grpc-$(PROTOC_GEN_GO_GRPC_VERSION)
 
+# Runs a command that fetches something up to three times: a proxy may be away.
+persist = { $(1) || { sleep 5; $(1); } || { sleep 30; $(1); }; }
+
 # $(1) module path, $(2) version, $(3) binary name
 define install-tool
 	@mkdir -p $(TOOLS_DIR)
 	@echo "building $(3) $(2) (once)"
-	@tmp=$$(mktemp -d) && GOBIN=$$tmp go install $(1)@$(2) && mv $$tmp/$(3) $(TOOLS_DIR)/$(3)-$(2); s=$$?; rm -rf $$tmp; exit $$s
+	@tmp=$$(mktemp -d) && $(call persist,GOBIN=$$tmp go install $(1)@$(2)) && mv $$tmp/$(3) $(TOOLS_DIR)/$(3)-$(2) && rm -r $$tmp
 endef
 
 $(BUF):

@@ -40,9 +40,9 @@ type Outcome struct {
 // listening waits in the server's guest until something listens: a TCP port,
 // or with port 0 an rdma_cm id.
 const listening = `
-for i in $(seq 200); do
+for i in $(seq 600); do
   %s && exit 0
-  sleep 0.05
+  sleep 0.1
 done
 echo 'the server does not listen' >&2
 exit 1

@@ -114,7 +114,9 @@ func New(ctx context.Context, o Options) (*Site, error) {
 }
 
 func (s *Site) start(ctx context.Context) (err error) {
-	if s.state, err = os.MkdirTemp("", "ernic-state-"); err != nil {
+	// It ends with the lab, however that ends.
+	s.state = filepath.Join(s.Lab.Dir(), "manager")
+	if err = os.Mkdir(s.state, 0o700); err != nil {
 		return err
 	}
 	if err = s.StartManager(ctx); err != nil {
@@ -216,31 +218,23 @@ func (s *Site) Boot(ctx context.Context) error {
 			nodes = append(nodes, n)
 		}
 	}
-	guests, raced, err := s.boot(ctx, nodes)
-	if raced {
-		s.options.Progress.Sayf("a guest's kernel met a race of the emulator, booting again")
-		guests, _, err = s.boot(ctx, nodes)
-	}
-	if err != nil {
-		return err
-	}
-	for i, n := range nodes {
-		n.Guest = guests[i]
-	}
-	for _, n := range nodes {
-		if err := n.BringUp(ctx); err != nil {
-			return err
+	raced, err := s.boot(ctx, nodes)
+	for range bootAttempts - 1 {
+		if !raced {
+			break
 		}
+		s.options.Progress.Sayf("a guest's kernel met a race of the emulator, booting again")
+		raced, err = s.boot(ctx, nodes)
 	}
-	return nil
+	return err
 }
 
-// emulatorRace is what a kernel says at the start, once in many boots, when one
-// processor of software emulation still runs a breakpoint that another has
-// replaced in the code (QEMU's thread=multi).
-const emulatorRace = "Oops: int3: 0000"
+// bootAttempts bounds how often guests are booted because of it.
+const bootAttempts = 3
 
-func (s *Site) boot(ctx context.Context, nodes []*Node) (guests []*guest.Guest, raced bool, err error) {
+// boot boots guests for nodes and brings them up. When a race of the emulator spoils
+// that there are none.
+func (s *Site) boot(ctx context.Context, nodes []*Node) (raced bool, err error) {
 	var configs []guest.Config
 	for _, n := range nodes {
 		s.boots++
@@ -248,15 +242,38 @@ func (s *Site) boot(ctx context.Context, nodes []*Node) (guests []*guest.Guest, 
 			Name: fmt.Sprintf("%s-%d", n.Name, s.boots), Devices: []guest.Device{{Socket: n.Socket}}, Append: s.options.Append,
 		})
 	}
-	guests, err = s.Lab.Boot(ctx, configs...)
+	guests, err := s.Lab.Boot(ctx, configs...)
+	if err == nil {
+		for i, n := range nodes {
+			n.Guest = guests[i]
+		}
+		err = bringUpAll(ctx, nodes)
+	}
 	if err == nil || s.Lab.Accel != guest.TCG {
-		return guests, false, err
+		return false, err
 	}
 	for _, c := range configs {
 		console, readErr := os.ReadFile(filepath.Join(s.Lab.Dir(), c.Name+".console"))
-		raced = raced || readErr == nil && strings.Contains(string(console), emulatorRace)
+		raced = raced || readErr == nil && strings.Contains(string(console), guest.EmulatorRace)
 	}
-	return nil, raced, err
+	if raced {
+		for _, n := range nodes {
+			if n.Guest != nil {
+				n.Guest.Kill()
+				n.Guest = nil
+			}
+		}
+	}
+	return raced, err
+}
+
+func bringUpAll(ctx context.Context, nodes []*Node) error {
+	for _, n := range nodes {
+		if err := n.BringUp(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // bringUp is what an administrator types once in a fresh guest.
@@ -267,7 +284,7 @@ ip addr add %s/24 dev eth0
 modprobe ionic_rdma
 modprobe ib_uverbs
 modprobe rdma_ucm
-for i in $(seq 100); do
+for i in $(seq 600); do
   grep -q ACTIVE /sys/class/infiniband/ionic_0/ports/1/state 2>/dev/null && exit 0
   sleep 0.1
 done
@@ -315,7 +332,7 @@ func Poll(ctx context.Context, f func() error) error {
 
 // WaitNodes waits until count workers are alive.
 func (s *Site) WaitNodes(ctx context.Context, count int) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return Poll(ctx, func() error {
 		nodes, err := s.ListNodes(ctx)
@@ -352,7 +369,7 @@ func (s *Site) NodeID(ctx context.Context, n *Node) (int, error) {
 
 // Close ends guests, workers and manager and removes all that was made.
 func (s *Site) Close() error {
-	errs := []error{s.Lab.Close(), os.RemoveAll(s.state)}
+	errs := []error{s.Lab.Close()}
 	for _, n := range s.Nodes {
 		if n.Cable != nil {
 			errs = append(errs, n.Cable.Close())

@@ -19,6 +19,7 @@ import (
 	"github.com/ernic-dev/ernic/e2e/lab/image"
 	"github.com/ernic-dev/ernic/e2e/site"
 	"github.com/ernic-dev/ernic/e2e/toolout"
+	"github.com/ernic-dev/ernic/e2e/verdict"
 )
 
 var (
@@ -58,12 +59,13 @@ func runAll(m *testing.M) int {
 	two = s
 	code := m.Run()
 	if code != 0 {
-		fmt.Fprintf(os.Stderr, "logs are in %s\n%s\n", logs, s.Lab.Diagnose(ctx))
+		fmt.Fprintf(os.Stderr, "%s\nlogs are in %s\n", s.Lab.Diagnose(ctx), logs)
 	}
 	if err := s.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
+	verdict.Summarize(os.Stderr)
 	if code == 0 && *logDir == "" {
 		os.RemoveAll(logs)
 	}
@@ -71,7 +73,7 @@ func runAll(m *testing.M) int {
 }
 
 // must runs a command in a guest and fails the test when it fails.
-func must(t *testing.T, g *guest.Guest, format string, args ...any) string {
+func must(t *verdict.T, g *guest.Guest, format string, args ...any) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -83,7 +85,7 @@ func must(t *testing.T, g *guest.Guest, format string, args ...any) string {
 }
 
 // start runs a program in a guest while the test goes on.
-func start(t *testing.T, g *guest.Guest, cmd guest.Cmd) *guest.Command {
+func start(t *verdict.T, g *guest.Guest, cmd guest.Cmd) *guest.Command {
 	t.Helper()
 	c, err := g.Start(t.Context(), cmd)
 	if err != nil {
@@ -95,30 +97,17 @@ func start(t *testing.T, g *guest.Guest, cmd guest.Cmd) *guest.Command {
 	return c
 }
 
-// eventually waits until ok returns true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	const patience = time.Minute
-	for begun := time.Now(); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Since(begun) > patience {
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
 // running fails the test if a program has ended.
-func running(t *testing.T, c *guest.Command, what string) {
+func running(t *verdict.T, c *guest.Command, what string) {
 	t.Helper()
-	select {
-	case <-c.Done():
+	if ended(c) {
 		_, err := c.Wait()
 		t.Fatalf("%s ended too early: %v\n%s", what, err, c.Output())
-	default:
 	}
 }
 
 // gidIndex is the place of the guest's IPv4 address in its table of GIDs.
-func gidIndex(t *testing.T, n *site.Node) string {
+func gidIndex(t *verdict.T, n *site.Node) string {
 	t.Helper()
 	var a, b, c, d int
 	if _, err := fmt.Sscanf(n.IP, "%d.%d.%d.%d", &a, &b, &c, &d); err != nil {
@@ -132,7 +121,7 @@ func gidIndex(t *testing.T, n *site.Node) string {
 }
 
 // counter reads one of the counters of a guest's RDMA port.
-func counter(t *testing.T, n *site.Node, name string) uint64 {
+func counter(t *verdict.T, n *site.Node, name string) uint64 {
 	t.Helper()
 	v, err := strconv.ParseUint(must(t, n.Guest, "cat /sys/class/infiniband/ionic_0/ports/1/hw_counters/%s", name), 10, 64)
 	if err != nil {
@@ -150,12 +139,12 @@ type programs struct {
 }
 
 // startPrograms starts one with its server in the first guest.
-func startPrograms(t *testing.T, line string) *programs {
+func startPrograms(t *verdict.T, line string) *programs {
 	t.Helper()
 	return startProgramsIn(t, line, two.Nodes[0], two.Nodes[1])
 }
 
-func startProgramsIn(t *testing.T, line string, a, b *site.Node) *programs {
+func startProgramsIn(t *verdict.T, line string, a, b *site.Node) *programs {
 	t.Helper()
 	p := &programs{line: line, from: b}
 	port := (&site.Pair{}).Port()
@@ -165,7 +154,7 @@ func startProgramsIn(t *testing.T, line string, a, b *site.Node) *programs {
 	}
 	p.server = start(t, a.Guest, guest.Shellf("exec %s -d ionic_0 -p %d %s %s", line, port, flag, gidIndex(t, a)))
 	index := gidIndex(t, b)
-	eventually(t, line+" to listen", func() bool {
+	t.Eventually(line+" to listen", func() bool {
 		running(t, p.server, "the server of "+line)
 		r, err := a.Guest.Run(t.Context(), guest.Shellf("ss -Hltn 'sport = :%d'", port))
 		return err == nil && r.Output() != ""
@@ -174,18 +163,38 @@ func startProgramsIn(t *testing.T, line string, a, b *site.Node) *programs {
 	return p
 }
 
+// ended reports whether a program has ended.
+func ended(c *guest.Command) bool {
+	select {
+	case <-c.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // moving waits until a counter of the client's guest has gone on by so much.
-func (p *programs) moving(t *testing.T, name string, by uint64) {
+func (p *programs) moving(t *verdict.T, name string, by uint64) {
+	t.Helper()
+	if !p.moves(t, name, by) {
+		running(t, p.client, p.line)
+	}
+}
+
+// moves is moving of a program that may end before; it then returns false.
+func (p *programs) moves(t *verdict.T, name string, by uint64) (moved bool) {
 	t.Helper()
 	before := counter(t, p.from, name)
-	eventually(t, p.line+" to go on", func() bool {
-		running(t, p.client, p.line)
-		return counter(t, p.from, name) >= before+by
+	t.Eventually(p.line+" to go on", func() bool {
+		over := ended(p.client)
+		moved = counter(t, p.from, name) >= before+by
+		return moved || over
 	})
+	return moved
 }
 
 // finish wants both to end well.
-func (p *programs) finish(t *testing.T) (server, client guest.Result) {
+func (p *programs) finish(t *verdict.T) (server, client guest.Result) {
 	t.Helper()
 	wait := func(c *guest.Command, what string) guest.Result {
 		select {
@@ -212,7 +221,7 @@ func noClock(r guest.Result) bool {
 }
 
 // pingpong proves that a new connection works, and every byte over it.
-func pingpong(t *testing.T) {
+func pingpong(t *verdict.T) {
 	t.Helper()
 	const n, size = 50, 4096
 	s, c := startPrograms(t, fmt.Sprintf("ibv_rc_pingpong -c -s %d -n %d", size, n)).finish(t)
@@ -227,16 +236,16 @@ func pingpong(t *testing.T) {
 }
 
 // quiet fails the test when a guest's kernel has complained about its network.
-func quiet(t *testing.T, nodes ...*site.Node) {
+func quiet(t *verdict.T, nodes ...*site.Node) {
 	t.Helper()
 	for _, n := range nodes {
-		for line := range strings.Lines(must(t, n.Guest, "dmesg --level=emerg,alert,crit,err,warn; dmesg -C")) {
-			for _, word := range []string{"ionic", "infiniband", "BUG", "Oops", "WARNING", "hung task", "NETDEV WATCHDOG"} {
-				if strings.Contains(line, word) && !strings.Contains(line, "taints kernel") &&
-					!strings.Contains(line, "module verification failed") && !strings.Contains(line, "NIC is not supporting vlan offload") {
-					t.Errorf("%s: the guest's kernel complains: %s", n.Name, line)
-				}
-			}
+		bad, starved := guest.Complaints(must(t, n.Guest, "dmesg --level=emerg,alert,crit,err,warn; dmesg -C"),
+			[]string{"ionic", "infiniband", "BUG", "Oops", "WARNING", "hung task", "NETDEV WATCHDOG"}, guest.DriverRemarks)
+		if len(starved) > 0 {
+			t.Logf("%s: the machine gave the guest no time:\n%s", n.Name, strings.Join(starved, "\n"))
+		}
+		for _, line := range bad {
+			t.Errorf("%s: the guest's kernel complains: %s", n.Name, line)
 		}
 	}
 }

@@ -13,6 +13,7 @@ var memoryScenarios = []scenario{
 	{name: "MR/keys end with the region", run: deregistered},
 	{name: "MR/addresses other than the buffer's", run: otherAddress},
 	{name: "MR/fast registration and invalidation", run: fastRegistration, only: inKernel},
+	{name: "MR/invalidation behind unsignalled messages", run: invalidationBehindUnsignalled, only: inKernel},
 	{name: "MR/remote invalidation", run: remoteInvalidation, only: inKernel},
 	{name: "MR/key 0 of the kernel", run: keyZero, only: inKernel},
 	{name: "MR/key 0 is nobody's in a process", run: keyZeroRefused, only: inProcess},
@@ -113,6 +114,31 @@ func fastRegistration(t *testing.T, a, b *end) {
 		t.Errorf("completion %+v: %v, want %v", wc[0], wc[0].Status, verbs.MemoryMgmt)
 	}
 	flushed(t, wc[1:], 12)
+}
+
+// Work is taken off the send queue in order, so an invalidation is told only with
+// the messages before it, which nobody asked to hear of.
+func invalidationBehindUnsignalled(t *testing.T, a, b *end) {
+	qa, _ := connected(a, b, verbs.RC, verbs.ConnectOptions{})
+	ma, mb := a.mr(100, 0), b.mr(100, anyAccess)
+	r, err := a.pd.AllocFastMR()
+	must(t, err)
+	buf, err := a.ctx.NewBuffer(4096, 0)
+	must(t, err)
+	t.Cleanup(buf.Free)
+	must(t, r.Map(buf))
+	t.Cleanup(func() { must(t, r.Dereg()) })
+	quiet := verbs.SendWR{ID: 2, Op: verbs.OpWrite, SGEs: []verbs.SGE{ma.Buffer.SGE(0, 100, ma.Key)}, RemoteAddr: mb.Buffer.VA, RKey: mb.Key}
+	for i := range 100 { // the queue has room for 64
+		must(t, qa.PostSend(
+			verbs.SendWR{ID: 1, Op: verbs.OpRegMR, MR: r, NewKey: byte(i), VA: buf.VA, Access: anyAccess},
+			quiet, quiet,
+			verbs.SendWR{ID: 3, Op: verbs.OpLocalInv, Flags: verbs.Signaled, InvKey: r.Key&^0xff | uint32(i)},
+		))
+		if w := a.want(1)[0]; w.ID != 3 || w.Op != verbs.WCLocalInv {
+			t.Fatalf("completion %+v", w)
+		}
+	}
 }
 
 func remoteInvalidation(t *testing.T, a, b *end) {

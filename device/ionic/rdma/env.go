@@ -42,9 +42,10 @@ func (q *queuePair) FetchRecv(r *qp.RecvWork) bool {
 }
 
 // CompleteMSN implements qp.Env. A success the guest did not ask to hear of is
-// told by the next one.
+// told with the next completion.
 func (q *queuePair) CompleteMSN(msn uint32, st qp.Status, signaled bool) {
-	if !signaled && st == qp.OK {
+	if q.untold = !signaled && st == qp.OK; q.untold {
+		q.untoldMSN = msn
 		return
 	}
 	c := abi.CQE{Type: abi.CQESendMSN, QID: q.id, MSN: msn}
@@ -52,8 +53,14 @@ func (q *queuePair) CompleteMSN(msn uint32, st qp.Status, signaled bool) {
 }
 
 // CompleteNPG implements qp.Env. The driver waits for the completion of local
-// work and datagrams, signalled or not.
+// work and datagrams, signalled or not. It takes work off its queue in order, so
+// it must know of the messages before this one.
 func (q *queuePair) CompleteNPG(index uint16, st qp.Status, _ bool) {
+	if q.untold {
+		q.untold = false
+		c := abi.CQE{Type: abi.CQESendMSN, QID: q.id, MSN: q.untoldMSN}
+		q.completeSend(&c, qp.OK)
+	}
 	c := abi.CQE{Type: abi.CQESendNPG, QID: q.id, WQEID: uint64(index)}
 	q.completeSend(&c, st)
 }

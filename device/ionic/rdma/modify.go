@@ -86,6 +86,7 @@ func (q *queuePair) restart() {
 	q.sq.reset()
 	q.rq.reset()
 	q.unheard.Store(false)
+	q.untold = false
 	q.sendCQ.Purge(q.id)
 	q.recvCQ.Purge(q.id)
 }

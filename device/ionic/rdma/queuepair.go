@@ -41,6 +41,11 @@ type queuePair struct {
 	// for it. Under the core's lock.
 	sendFlushed, recvFlushed bool
 
+	// The newest message that is complete, if no completion has told of it: the
+	// guest did not ask. Under the core's lock.
+	untold    bool
+	untoldMSN uint32
+
 	// counters are written under the core's lock, read by anybody.
 	counters [qp.NumCounters]atomic.Uint64
 }

@@ -164,6 +164,61 @@ func TestConnected_UnsignalledWork(t *testing.T) {
 	})
 }
 
+// The driver takes requests off its queue in order: local work that is complete
+// stays there until the messages before it are known to be, signalled or not. A
+// message number is told once.
+func TestConnected_LocalWorkTellsOfUnsignalledMessagesBeforeIt(t *testing.T) {
+	for name, typ := range map[string]uint8{"RC": abi.TypeRC, "UC": abi.TypeUC} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a, b, pa, pb := twoNodes(t, typ)
+				src, skey := a.region(4096, 0, mrAll|abi.MRBind)
+				dst, dkey := b.region(4096, 0, mrAll)
+				w := a.id()<<8 | 1
+				a.must(abi.AdminCreateMR, &abi.CreateMR{ID: w, Flags: abi.MRUserKey | abi.MRWindow})
+				write := func() *work { return pa.send(abi.OpWrite, sge{src, 8, skey}).remote(dst, dkey) }
+				bind := func() *work {
+					return pa.send(abi.OpBindMW).u8(abi.WQENumSGE, 1).u32(abi.WQEImm, w).
+						u64(abi.BindVA, src).u64(abi.BindLength, 8).u32(abi.BindParent, skey).u16(abi.BindAccess, abi.MRWindow|abi.MRRemoteRead)
+				}
+				quiet := func(w *work) *work { return w.u16(abi.WQEFlags, 0) }
+				pa.postSend(quiet(write()))
+				pa.postSend(quiet(write()))
+				a.expect(pa.scq)
+				pa.postSend(bind())
+				a.expect(pa.scq, msnCQE(2, pa.id), npgCQE(2, pa.id))
+				pa.postSend(quiet(write()))
+				pa.postSend(write())
+				pa.postSend(quiet(bind()))
+				a.expect(pa.scq, msnCQE(4, pa.id), npgCQE(5, pa.id))
+				pa.postSend(bind())
+				a.expect(pa.scq, npgCQE(6, pa.id))
+
+				// What a reset forgets is not told later.
+				pa.postSend(quiet(write()))
+				a.expect(pa.scq)
+				for _, p := range []*pair{pa, pb} {
+					p.n.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: 1, State: 0, ID: p.id})
+					p.sqAt, p.rqAt = 0, 0
+				}
+				pa.connect(pb)
+				pb.connect(pa)
+				pa.postSend(bind())
+				a.expect(pa.scq, npgCQE(0, pa.id))
+
+				// A failure is the local work's own, not the message's before it.
+				pa.postSend(quiet(write()))
+				pa.postSend(bind().u32(abi.BindParent, skey+1))
+				want := []string{msnCQE(1, pa.id), npgErr(2, pa.id, qp.MemMgmtErr), npgErr(0, pa.id, qp.Flushed)}
+				if typ == abi.TypeRC {
+					want = append(want, recvErr(0, pa.id, qp.Flushed))
+				}
+				a.expect(pa.scq, want...)
+			})
+		})
+	}
+}
+
 // Rings wrap many times, and the kernel's receive tokens, which are not ring
 // indices, come back as they were.
 func TestConnected_RingsWrap(t *testing.T) {

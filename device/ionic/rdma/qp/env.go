@@ -143,7 +143,8 @@ type Env interface {
 
 	// CompleteMSN and CompleteNPG write a send CQE: all remote messages up to
 	// msn, or exactly the WQE at index. signaled is false for work the guest
-	// did not ask to hear of; an MSN completion may then be left out.
+	// did not ask to hear of; an MSN completion may then be put off to the next
+	// completion of the queue, which it must precede.
 	CompleteMSN(msn uint32, st Status, signaled bool)
 	CompleteNPG(index uint16, st Status, signaled bool)
 	CompleteRecv(c *RecvCompletion)

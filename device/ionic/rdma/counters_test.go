@@ -78,9 +78,12 @@ func (c *counted) lose(n int, pick func(p *packet.Packet) bool) {
 }
 
 // forge delivers a packet without payload to the requester, as if of its peer.
-func (c *counted) forge(h packet.Header) {
+func (c *counted) forge(h packet.Header) { c.forgeTo(c.pa.id, h) }
+
+// forgeTo is forge to QP id of the same guest.
+func (c *counted) forgeTo(id uint32, h packet.Header) {
 	p := packet.Get(0)
-	h.SrcQPN, h.DstQPN, h.Count = c.pb.id, c.pa.id, 1
+	h.SrcQPN, h.DstQPN, h.Count = c.pb.id, id, 1
 	h.SrcGID = [16]byte{10: 0xff, 11: 0xff, 12: 0xc0, 13: 0xa8, 14: 0xc8, 15: c.b.mac[5]}
 	p.Header = h
 	c.a.engine.Deliver(p)
@@ -221,6 +224,68 @@ func TestCounters_EachErrorMovesItsOwn(t *testing.T) {
 			fatal(tally{"tx_rdma_ack_timeout": 30, "req_tx_retry_excd_err": 1, "tx_rdma_retx_pkts": 29, "tx_rdma_retx_bytes": 232}),
 			tally{"rx_rdma_drop_qp_state": 30},
 		}, {
+			"a refusal comes after its request has succeeded",
+			func(c *counted) {
+				c.pa.postSend(c.write())
+				c.a.settle()
+				c.forge(packet.Header{Op: packet.Ack, Syndrome: packet.NakSequence, PSN: c.pa.id * 7})
+			},
+			tally{"req_rx_dup_response": 1}, tally{},
+		}, {
+			"a refusal of no known kind",
+			func(c *counted) {
+				c.lose(0, isAnswer)
+				c.pa.postSend(c.write())
+				c.a.settle()
+				c.forge(packet.Header{Op: packet.Ack, Syndrome: packet.NakRemoteOperation + 9, PSN: c.pa.id * 7})
+			},
+			tally{"req_rx_inval_pkts": 1, "tx_rdma_ack_timeout": 1, "tx_rdma_retx_pkts": 1, "tx_rdma_retx_bytes": 8},
+			tally{"resp_rx_dup_request": 1},
+		}, {
+			"an atomic comes again that the responder has forgotten",
+			func(c *counted) {
+				c.b.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: 1 << 17, RSQDepth: 1, ID: c.pb.id})
+				for range 2 {
+					c.pa.postSend(c.fetchAdd(c.dst))
+					c.a.settle()
+				}
+				p := packet.Get(0)
+				p.Header = packet.Header{
+					Op: packet.FetchAdd, Flags: packet.First | packet.Last, SrcQPN: c.pa.id, DstQPN: c.pb.id, PSN: c.pa.id * 7, Count: 1,
+					SrcGID: [16]byte{10: 0xff, 11: 0xff, 12: 0xc0, 13: 0xa8, 14: 0xc8, 15: c.a.mac[5]},
+				}
+				c.b.engine.Deliver(p)
+			},
+			tally{}, tally{"resp_rx_dup_request": 1, "resp_rx_outof_atomic": 1},
+		}, {
+			"a datagram for a receive with a bad key: operation error",
+			func(c *counted) {
+				p, r := c.a.datagramQP(qpOptions{}, 7), c.b.datagramQP(qpOptions{}, 7)
+				c.a.createAH(30, 0, templates(c.a, c.b)["IPv4"])
+				r.postRecv(1, sge{c.dst, 64, c.dkey + 1})
+				p.postSend(p.sendTo(30, r.id, 7, sge{c.src, 8, c.skey}))
+			},
+			tally{}, ended(tally{"resp_rx_loc_oper_err": 1, "resp_rx_cqe_err": 1}),
+		}, {
+			"an acknowledgement for who does not send yet",
+			func(c *counted) {
+				x := c.a.createQP(qpOptions{})
+				x.toInit()
+				x.toRTR(c.pb)
+				c.forgeTo(x.id, packet.Header{Op: packet.Ack, Syndrome: packet.Positive})
+			},
+			tally{"rx_rdma_drop_qp_state": 1}, tally{},
+		}, {
+			"a link that stays full for a datagram",
+			func(c *counted) {
+				p := c.a.datagramQP(qpOptions{}, 7)
+				c.a.createAH(30, 0, templates(c.a, c.b)["IPv4"])
+				c.f.filter(func(*packet.Packet) qp.Verdict { return qp.Full })
+				c.pa.n.settle()
+				p.postSend(p.sendTo(30, 1, 7, sge{c.src, 8, c.skey}))
+			},
+			tally{"tx_rdma_drop_link_full": 1}, tally{},
+		}, {
 			"a stranger answers",
 			func(c *counted) {
 				p := packet.Get(0)
@@ -250,6 +315,37 @@ func TestCounters_EachErrorMovesItsOwn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What comes for a queue pair whose answers do not leave is kept up to a bound;
+// beyond it each packet is counted.
+func TestCounters_PacketsBeyondTheInbox(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newCounted(t)
+		before := c.b.counters()
+		c.f.filter(func(p *packet.Packet) qp.Verdict {
+			if p.Op.IsRequest() {
+				return qp.Sent
+			}
+			return qp.Full
+		})
+		c.pa.postSend(c.read(8))
+		c.b.settle()
+		const half, sent = 4096, 3 * 4096
+		for i := range uint32(sent) {
+			p := packet.Get(0)
+			p.Header = packet.Header{Op: packet.Write, SrcQPN: c.pa.id, DstQPN: c.pb.id, PSN: 100 + i, Count: 1}
+			c.b.engine.Deliver(p)
+		}
+		c.b.settle()
+		c.b.engine.Writable(nil) // it is still full
+		c.b.settle()
+		got := c.b.errorCounters(before)
+		n := got["rx_rdma_drop_inbox"]
+		if len(got) != 1 || n < sent-2*half || n > sent-half {
+			t.Errorf("counters %v, want between %d and %d packets beyond the inbox", got, sent-2*half, sent-half)
+		}
+	})
 }
 
 // The list is the one the guest's tools know: every name once, none cut.

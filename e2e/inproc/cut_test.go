@@ -17,7 +17,6 @@ import (
 // proxy carries the connections of a worker's peers and can cut them.
 type proxy struct {
 	listener net.Listener
-	target   string
 
 	mu    sync.Mutex // guards what follows
 	conns map[net.Conn]struct{}
@@ -25,12 +24,12 @@ type proxy struct {
 	carry sync.WaitGroup
 }
 
-func startProxy(t *testing.T, target string) *proxy {
+// newProxy returns a proxy whose peers wait until it is started.
+func newProxy(t *testing.T) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	p := &proxy{listener: l, target: target, conns: make(map[net.Conn]struct{})}
-	p.carry.Go(p.accept)
+	p := &proxy{listener: l, conns: make(map[net.Conn]struct{})}
 	t.Cleanup(func() {
 		l.Close()
 		p.cut(true)
@@ -39,13 +38,16 @@ func startProxy(t *testing.T, target string) *proxy {
 	return p
 }
 
-func (p *proxy) accept() {
+// start carries what comes, and has come, to target.
+func (p *proxy) start(target string) { p.carry.Go(func() { p.accept(target) }) }
+
+func (p *proxy) accept(target string) {
 	for {
 		near, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		far, err := net.Dial("tcp", p.target)
+		far, err := net.Dial("tcp", target)
 		if err != nil || !p.add(near, far) {
 			near.Close()
 			continue
@@ -101,22 +103,13 @@ func cutTopology(t *testing.T) (a, b *end, p *proxy) {
 	t.Helper()
 	m := startManager(t)
 	// The node with the lower id dials, so the proxy stands before the second.
-	target := freePort(t)
-	p = startProxy(t, target)
+	p = newProxy(t)
 	na := startNode(t, 1, m)
 	ga := na.boot(guest.Options{})
-	nb := startNodeAt(t, 2, m, target, p.listener.Addr().String())
+	nb := startNodeAt(t, 2, m, p.listener.Addr().String())
+	p.start(nb.fabric)
 	gb := nb.boot(guest.Options{})
 	return newEnd(t, na, ga, false, na.addr), newEnd(t, nb, gb, false, nb.addr), p
-}
-
-// freePort returns a loopback address that nobody listens on now.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // patient gives a link about four seconds to come back: 4.096 us * 2^17 * 8.

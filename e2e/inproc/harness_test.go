@@ -33,6 +33,7 @@ type node struct {
 	socket string
 	mac    [6]byte
 	addr   netip.Addr // IPv4 address configured on the worker
+	fabric string     // host:port of its fabric listener, "" without a mesh
 }
 
 // startManager runs a manager on a loopback port and returns its address.
@@ -72,11 +73,12 @@ func background(t testing.TB, what string, run func(context.Context) error) {
 // startNode runs worker number n, in the mesh of a manager or on its own.
 func startNode(t testing.TB, n int, managerAddr string) *node {
 	t.Helper()
-	return startNodeAt(t, n, managerAddr, "", "")
+	return startNodeAt(t, n, managerAddr, "")
 }
 
-// startNodeAt runs a worker that listens at one address and says it is at another.
-func startNodeAt(t testing.TB, n int, managerAddr, listen, advertise string) *node {
+// startNodeAt runs a worker that tells its peers to reach it at advertise, at
+// its own listener if that is "".
+func startNodeAt(t testing.TB, n int, managerAddr, advertise string) *node {
 	t.Helper()
 	p, err := profile.Load()
 	if err != nil {
@@ -89,7 +91,7 @@ func startNodeAt(t testing.TB, n int, managerAddr, listen, advertise string) *no
 	c := worker.Config{
 		Name: fmt.Sprintf("w%d", n), Socket: nd.socket, MAC: nd.mac, Profile: p,
 		GIDs: []gid.GID{nd.addr.As16()}, Fabric: worker.FabricLoopback, Instance: [16]byte{1, byte(n)},
-		Listen: listen, Advertise: advertise,
+		Advertise: advertise,
 	}
 	if managerAddr != "" {
 		c.Fabric, c.Manager = worker.FabricMesh, managerAddr
@@ -98,8 +100,23 @@ func startNodeAt(t testing.TB, n int, managerAddr, listen, advertise string) *no
 	if err != nil {
 		t.Fatal(err)
 	}
+	nd.fabric = listensAt(t, w)
 	background(t, c.Name, w.Run)
 	return nd
+}
+
+// listensAt is the address of a worker's fabric listener.
+func listensAt(t testing.TB, w *worker.Worker) string {
+	t.Helper()
+	for _, s := range w.Stats(0) {
+		for _, f := range s.Fields {
+			if f.Name == "listen" {
+				return f.Text
+			}
+		}
+	}
+	t.Fatal("the worker does not tell where it listens")
+	return ""
 }
 
 // boot starts a guest on the node; unless the test ends it, it is shut down at

@@ -83,10 +83,13 @@ func installTools(ctx context.Context, p *Progress) error {
 	patient := []string{"-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"}
 	install := append(append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "apt-get"}, patient...), "install", "-y", "--no-install-recommends")
 	err := attempt(ctx, p, func() error {
-		if err := run(append(append([]string{"apt-get"}, patient...), "update")...); err != nil {
-			return err
+		// One of many sources may be broken; what counts is the installation.
+		updated := run(append(append([]string{"apt-get"}, patient...), "update")...)
+		installed := run(append(install[:len(install):len(install)], pkgs...)...)
+		if installed != nil {
+			return errors.Join(updated, installed)
 		}
-		return run(append(install, pkgs...)...)
+		return nil
 	})
 	if err != nil {
 		return err

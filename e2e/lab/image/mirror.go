@@ -33,17 +33,16 @@ func findMirror(ctx context.Context, p *Progress) (string, error) {
 	}
 	// Labels are known only after an update.
 	err = attempt(ctx, p, func() error {
-		if out, err := exec.CommandContext(ctx, "apt-get", "update").CombinedOutput(); err != nil {
-			return fmt.Errorf("apt-get update: %w\n%s", err, out)
+		out, updated := exec.CommandContext(ctx, "apt-get", "update").CombinedOutput()
+		// One of many sources may be broken; what counts is what apt knows now.
+		if m, err = ask(); err == nil && m == "" {
+			err = fmt.Errorf("this machine's apt knows no Debian mirror: set %s to one", MirrorVariable)
 		}
-		return nil
+		if err != nil && updated != nil {
+			err = fmt.Errorf("%w; apt-get update: %w\n%s", err, updated, out)
+		}
+		return err
 	})
-	if err != nil {
-		return "", err
-	}
-	if m, err = ask(); err == nil && m == "" {
-		err = fmt.Errorf("this machine's apt knows no Debian mirror: set %s to one", MirrorVariable)
-	}
 	return m, err
 }
 

@@ -115,6 +115,16 @@ func (d *Device) Features() uint64 { return d.feature }
 // FWVersion returns the firmware version string.
 func (d *Device) FWVersion() string { return d.identity.fwVersion }
 
+// coalesce converts an interval to the units of the interrupt control blocks, as
+// ionic_coal_usec_to_hw does.
+func (d *Device) coalesce(usecs uint32) uint32 {
+	mult, div := le.Uint32(d.identity.device[20:]), le.Uint32(d.identity.device[24:])
+	if mult == 0 || div == 0 {
+		return 0
+	}
+	return (usecs + div/mult/2) * mult / div
+}
+
 // LIFIdentity returns the 1912 bytes of the LIF identity.
 func (d *Device) LIFIdentity() []byte { return d.identity.lif }
 

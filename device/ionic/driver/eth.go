@@ -76,7 +76,7 @@ func (d *Device) Up(pairs, ringSize int) error {
 		if err := intr.Request(); err != nil {
 			return err
 		}
-		intr.SetCoalesce(16)
+		intr.SetCoalesce(d.coalesce(64))
 		e.pairs = append(e.pairs, p)
 	}
 	for _, p := range e.pairs {

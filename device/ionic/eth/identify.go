@@ -3,7 +3,10 @@
 package eth
 
 import (
+	"time"
+
 	"github.com/ernic-dev/ernic/device/ionic/abi"
+	"github.com/ernic-dev/ernic/device/ionic/intr"
 )
 
 // Limits the identity reports; the device really holds them.
@@ -13,11 +16,11 @@ const (
 	minFrame      = 64
 )
 
-// Coalescing units: 4 microseconds each, so that the driver's default of 64 us
-// stays below its limit of 0x3f units.
+// How the driver gets from microseconds to coalescing units, of which it takes up
+// to 0x3f.
 const (
 	coalesceMult = 1
-	coalesceDiv  = 4
+	coalesceDiv  = uint32(intr.CoalesceUnit / time.Microsecond)
 )
 
 func (l *LIF) cmdIdentify(r *request) error {

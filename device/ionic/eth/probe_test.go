@@ -20,8 +20,8 @@ func TestIdentify_TellsTheShape(t *testing.T) {
 	if comp[1] != 2 || dev[0] != 2 || dev.Intrs() != 32 || dev.DoorbellPages() != 1024 || dev[4] != 1 {
 		t.Errorf("device identity is %x", dev[:64])
 	}
-	if mult, div := dev[20], dev[24]; mult != 1 || div != 4 {
-		t.Errorf("coalescing %d/%d, want 1/4", mult, div)
+	if mult, div := dev[20], dev[24]; mult != 1 || div != 64 {
+		t.Errorf("coalescing %d/%d, want 1/64", mult, div)
 	}
 
 	lif := ethtest.Op(abi.OpLIFIdentify)

@@ -4,13 +4,13 @@
 // per MSI-X vector, at BAR0 0x2000. One rule serves the admin queue, the
 // Ethernet queues and the RDMA event queues alike.
 //
-//	+0  coal_init    u32  coalesce interval, kept but not acted on
+//	+0  coal_init    u32  coalesce interval in units of CoalesceUnit
 //	+4  mask         u32  1: never assert
 //	+8  credits      u32  read: current credits (signed 16 bit)
 //	                      write: bits 15:0 credits returned, bit 16 clear mask,
 //	                      bit 17 restart the coalesce timer
 //	+12 mask_assert  u32  1: set mask each time the vector asserts
-//	+16 coal         u32  remaining time, always 0
+//	+16 coal         u32  read: what is left of the interval, in the same units
 //
 // Each posted event adds one credit; the driver returns what it consumed. The
 // credits decide whether an unmask asserts again:
@@ -22,6 +22,12 @@
 //     returns the credits of the events it polled, and a strict level would
 //     storm.
 //
+// The driver restarts the coalesce timer when it ends a poll. With an interval of
+// more than 64 us, the driver's default, the next interrupt of the vector waits
+// until it is over: then one timer of the vector runs, which asserts for all that
+// came meanwhile. A shorter interval, none, or a vector that was silent for as
+// long asserts at once.
+//
 // After a reset every vector is masked: between request_irq and the addition of
 // its NAPI the driver would call a nil poll function, so only the driver's own
 // mask write opens a vector.
@@ -29,7 +35,9 @@ package intr
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ernic-dev/ernic/device/ionic/abi"
 )
@@ -40,6 +48,8 @@ const (
 	fresh      = 1 << 16 // an event was posted since the last assertion
 	masked     = 1 << 17
 	autoMask   = 1 << 18 // mask_assert
+	coalescing = 1 << 19 // coal_init is long enough to hold interrupts back
+	held       = 1 << 20 // an interrupt is held back, the timer runs
 )
 
 // resetState is what every vector holds after a reset: masked, nothing else.
@@ -48,13 +58,19 @@ const resetState = masked
 type vector struct {
 	state    atomic.Uint32
 	coalInit atomic.Uint32
-	_        [56]byte // one vector per cache line: different queues post to different ones
+	until    atomic.Int64 // end of the interval, on the bank's clock, nanoseconds
+	timer    *time.Timer  // runs only while an interrupt is held back
+	// quiet is held while the timer asserts: who has masked or reset the vector
+	// hears nothing more of it.
+	quiet sync.Mutex
+	_     [32]byte // one vector per cache line: different queues post to different ones
 }
 
 // Bank holds the control blocks of all vectors. All methods are safe for
 // concurrent use and none of them allocates.
 type Bank struct {
 	vectors []vector
+	start   time.Time // zero of the bank's clock
 	signal  atomic.Pointer[func(int)]
 	unmask  atomic.Pointer[func(int)]
 	open    atomic.Bool // bus mastering: while off nothing asserts, events stay fresh
@@ -64,7 +80,12 @@ type Bank struct {
 // New returns a bank of n vectors in reset state with the gate closed and no
 // signal function.
 func New(n int) *Bank {
-	b := &Bank{vectors: make([]vector, n)}
+	b := &Bank{vectors: make([]vector, n), start: time.Now()}
+	for i := range b.vectors {
+		t := time.AfterFunc(math.MaxInt64, func() { b.expire(i) })
+		t.Stop()
+		b.vectors[i].timer = t
+	}
 	b.ResetAll()
 	return b
 }
@@ -107,10 +128,10 @@ func (b *Bank) SetOpen(on bool) {
 // Asserts returns how many interrupts were raised since the bank was made.
 func (b *Bank) Asserts() uint64 { return b.asserts.Load() }
 
-// Post adds credits events to vector vec and asserts it unless it is masked.
-// Call it before or right after the events are visible in guest memory; the
-// driver may return a credit first. An unknown vector is ignored: queue
-// creation has checked it.
+// Post adds credits events to vector vec and asserts it unless it is masked or
+// coalesces. Call it before or right after the events are visible in guest
+// memory; the driver may return a credit first. An unknown vector is ignored:
+// queue creation has checked it.
 func (b *Bank) Post(vec, credits int) {
 	if uint(vec) >= uint(len(b.vectors)) {
 		return
@@ -119,14 +140,9 @@ func (b *Bank) Post(vec, credits int) {
 	for {
 		old := v.state.Load()
 		s := addCredits(old, credits) | fresh
-		fire := false
-		if s&masked == 0 && b.open.Load() {
-			s, fire = asserted(s), true
-		}
+		s, fire, wait := b.decide(v, s)
 		if v.state.CompareAndSwap(old, s) {
-			if fire {
-				b.raise(vec)
-			}
+			b.follow(vec, fire, wait)
 			return
 		}
 	}
@@ -142,7 +158,7 @@ func addCredits(s uint32, n int) uint32 {
 
 // asserted is the state after an assertion.
 func asserted(s uint32) uint32 {
-	s &^= fresh
+	s &^= fresh | held
 	if s&autoMask != 0 {
 		s |= masked
 	}
@@ -156,21 +172,30 @@ func (b *Bank) raise(vec int) {
 	}
 }
 
+// follow does what decide has found, once the state is stored.
+func (b *Bank) follow(vec int, fire bool, wait time.Duration) {
+	switch {
+	case fire:
+		b.raise(vec)
+	case wait > 0:
+		b.vectors[vec].timer.Reset(wait)
+	}
+}
+
 // update applies one register write: next returns the new state and whether the
-// vector wants to assert, which it does unless masked or gated.
+// vector wants to assert, which it does unless masked, gated or held back.
 func (b *Bank) update(vec int, next func(uint32) (uint32, bool)) {
 	v := &b.vectors[vec]
 	for {
 		old := v.state.Load()
 		s, want := next(old)
-		fire := want && s&masked == 0 && b.open.Load()
-		if fire {
-			s = asserted(s)
+		var fire bool
+		var wait time.Duration
+		if want {
+			s, fire, wait = b.decide(v, s)
 		}
 		if v.state.CompareAndSwap(old, s) {
-			if fire {
-				b.raise(vec)
-			}
+			b.follow(vec, fire, wait)
 			return
 		}
 	}
@@ -183,8 +208,13 @@ func (b *Bank) Reset(vec int) {
 	if uint(vec) >= uint(len(b.vectors)) {
 		return
 	}
-	b.vectors[vec].state.Store(resetState)
-	b.vectors[vec].coalInit.Store(0)
+	v := &b.vectors[vec]
+	v.quiet.Lock()
+	defer v.quiet.Unlock()
+	v.timer.Stop()
+	v.state.Store(resetState)
+	v.coalInit.Store(0)
+	v.until.Store(0)
 }
 
 // ResetAll puts every vector in reset state.
@@ -211,6 +241,8 @@ func (b *Bank) Read(off uint64) uint32 {
 		return v.state.Load() & creditBits
 	case abi.IntrMaskAssert:
 		return (v.state.Load() / autoMask) & 1
+	case abi.IntrCoal:
+		return uint32((b.remaining(v) + CoalesceUnit - 1) / CoalesceUnit)
 	}
 	return 0
 }
@@ -225,7 +257,7 @@ func (b *Bank) Write(off uint64, val uint32) {
 	vec := int(i)
 	switch off % abi.IntrCtrlSize {
 	case abi.IntrCoalInit:
-		b.vectors[vec].coalInit.Store(val)
+		b.writeCoalInit(vec, val)
 	case abi.IntrMask:
 		b.writeMask(vec, val)
 	case abi.IntrCredits:
@@ -243,6 +275,10 @@ func (b *Bank) Write(off uint64, val uint32) {
 func (b *Bank) writeMask(vec int, val uint32) {
 	if val == 0 {
 		b.unmasking(vec)
+	} else {
+		v := &b.vectors[vec]
+		v.quiet.Lock()
+		defer v.quiet.Unlock()
 	}
 	b.update(vec, func(s uint32) (uint32, bool) {
 		if val != 0 {
@@ -257,6 +293,9 @@ func (b *Bank) writeCredits(vec int, val uint32) {
 	n := int(int16(val & abi.CreditsCount))
 	if val&abi.CreditsUnmask != 0 {
 		b.unmasking(vec)
+	}
+	if val&abi.CreditsResetCoal != 0 {
+		b.restart(vec)
 	}
 	b.update(vec, func(s uint32) (uint32, bool) {
 		s = addCredits(s, -n)

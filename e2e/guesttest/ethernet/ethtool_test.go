@@ -83,7 +83,7 @@ func ethtool(t *testing.T, s *site.Site) {
 		{command: "ethtool -C eth0 rx-usecs 0; ethtool -c eth0", want: []string{"rx-usecs: 0"}}, works,
 		{command: "ethtool -C eth0 adaptive-rx on; ethtool -c eth0", want: []string{"RX: on"}}, works,
 		{command: "ethtool -C eth0 adaptive-rx off rx-usecs 64"},
-		{command: "ethtool -C eth0 rx-usecs 300", refusal: "out of range"},
+		{command: "ethtool -C eth0 rx-usecs 4064", refusal: "out of range"},
 
 		{command: "ethtool -x eth0", want: []string{"with 4 RX ring(s)", "0: 0 1 2 3", "toeplitz: on"}},
 		{command: "ethtool -X eth0 equal 1; ethtool -x eth0", want: []string{"0: 0 0 0 0", "120: 0 0 0 0"}}, works,

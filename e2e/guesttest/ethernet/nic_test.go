@@ -47,6 +47,7 @@ func TestNIC(t *testing.T) {
 	}{
 		{"offloads", offloads},
 		{"ethtool", ethtool},
+		{"interrupts coalesce", coalescing},
 		{"devlink", devlink},
 		{"ip link", ipLink},
 		{"VLANs", vlans},

@@ -267,6 +267,31 @@ func TestCounters_EachErrorMovesItsOwn(t *testing.T) {
 			},
 			tally{}, ended(tally{"resp_rx_loc_oper_err": 1, "resp_rx_cqe_err": 1}),
 		}, {
+			"an unreliable message for a receive with a bad key: operation error",
+			func(c *counted) {
+				p, r := c.a.createQP(qpOptions{typ: abi.TypeUC}), c.b.createQP(qpOptions{typ: abi.TypeUC})
+				p.connect(r)
+				r.connect(p)
+				r.postRecv(1, sge{c.dst, 64, c.dkey + 1})
+				p.postSend(p.send(abi.OpSend, sge{c.src, 8, c.skey}))
+			},
+			tally{}, ended(tally{"resp_rx_loc_oper_err": 1, "resp_rx_cqe_err": 1}),
+		}, {
+			"an answer finds nobody: it looks like loss",
+			func(c *counted) {
+				answers := 0
+				c.f.filter(func(p *packet.Packet) qp.Verdict {
+					if answers > 0 || p.Op.IsRequest() {
+						return qp.Sent
+					}
+					answers++
+					return qp.Lost
+				})
+				c.pa.postSend(c.write())
+			},
+			tally{"tx_rdma_ack_timeout": 1, "tx_rdma_retx_pkts": 1, "tx_rdma_retx_bytes": 8},
+			tally{"tx_rdma_drop_no_route": 1, "resp_rx_dup_request": 1},
+		}, {
 			"an acknowledgement for who does not send yet",
 			func(c *counted) {
 				x := c.a.createQP(qpOptions{})

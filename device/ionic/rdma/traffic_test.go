@@ -187,12 +187,14 @@ func TestConnected_LocalWorkTellsOfUnsignalledMessagesBeforeIt(t *testing.T) {
 				a.expect(pa.scq)
 				pa.postSend(bind())
 				a.expect(pa.scq, msnCQE(2, pa.id), npgCQE(2, pa.id))
+				pa.postSend(bind())
+				a.expect(pa.scq, npgCQE(3, pa.id))
 				pa.postSend(quiet(write()))
 				pa.postSend(write())
 				pa.postSend(quiet(bind()))
-				a.expect(pa.scq, msnCQE(4, pa.id), npgCQE(5, pa.id))
+				a.expect(pa.scq, msnCQE(4, pa.id), npgCQE(6, pa.id))
 				pa.postSend(bind())
-				a.expect(pa.scq, npgCQE(6, pa.id))
+				a.expect(pa.scq, npgCQE(7, pa.id))
 
 				// What a reset forgets is not told later.
 				pa.postSend(quiet(write()))

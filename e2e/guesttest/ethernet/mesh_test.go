@@ -4,6 +4,7 @@ package ethernet
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/ernic-dev/ernic/e2e/site"
@@ -14,7 +15,7 @@ import (
 func TestMesh_GuestsTalkWithNothingOnTheHost(t *testing.T) {
 	s := start(t, site.Options{Name: "lan", OverMesh: true})
 	traffic(t, s)
-	dhcp(t, s)
+	dhcpOfGuest(t, s)
 	for _, n := range s.Nodes {
 		must(t, n.Guest, "ip link set eth0 mtu 9000")
 		poll(t, n.Guest, "1", "cat /sys/class/net/eth0/carrier")
@@ -40,4 +41,23 @@ func TestMesh_GuestsTalkWithNothingOnTheHost(t *testing.T) {
 	for _, n := range s.Nodes {
 		quiet(t, n.Guest)
 	}
+}
+
+// dhcpOfGuest lets a guest take an address from a server in the other one, which
+// has never heard of it.
+func dhcpOfGuest(t *testing.T, s *site.Site) {
+	t.Helper()
+	server, err := s.Nodes[0].Guest.Start(t.Context(), shell(
+		"exec dnsmasq --no-daemon --port=0 --interface=eth0 --dhcp-range=192.168.200.100,192.168.200.150 --dhcp-authoritative --leasefile-ro"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = server.Signal(syscall.SIGTERM)
+		_, _ = server.Wait()
+	}()
+	n := s.Nodes[1]
+	leased := lease(t, n)
+	ping(t, s.Nodes[0], leased, "")
+	must(t, n.Guest, "ip addr del %s/24 dev eth0", leased)
 }

@@ -200,8 +200,8 @@ func captures(t *testing.T, s *site.Site) {
 	host := hostCapture(t, s, n)
 	sent, received := guestCapture(t, n.Guest, "out"), guestCapture(t, n.Guest, "in")
 	for _, size := range []int{0, 17, 18, 19, 500, 1471, 1472, 1473, 8000} {
-		must(t, n.Guest, "ping -q -i 0.02 -c 3 -w 30 -s %d %s", size, peer.IP)
-		must(t, peer.Guest, "ping -q -i 0.02 -c 3 -w 30 -s %d %s", size, n.IP)
+		must(t, n.Guest, "ping -q -i 0.02 -c 3 -w 60 -s %d %s", size, peer.IP)
+		must(t, peer.Guest, "ping -q -i 0.02 -c 3 -w 60 -s %d %s", size, n.IP)
 	}
 	must(t, n.Guest, "ping -6 -q -i 0.02 -c 3 -w 30 -s 1400 ff02::1%%eth0; ping -b -q -c 3 -i 0.02 -w 3 192.168.200.255 || true")
 	iperf(t, s, "-b 4M")

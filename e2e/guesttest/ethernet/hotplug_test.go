@@ -61,7 +61,8 @@ var shapes = []shape{
 			{command: "devlink dev info", want: []string{"asic.id 0x3", "asic.rev 0x7"}},
 			{command: "cat /sys/class/net/%s/device/reset_method", want: []string{"flr"}},
 			// Counters are brought up to date once a minute.
-			{command: "ping -q -c 5 -i 0.1 -W 1 -I %s 192.168.201.99 >/dev/null || true; test $(cat /sys/class/net/%[1]s/statistics/tx_packets) -eq 0"},
+			{command: "for i in 1 2 3; do n=$(cat /sys/class/net/%[1]s/statistics/tx_packets); ping -q -c 5 -i 0.1 -W 1 -I %[1]s 192.168.201.99 >/dev/null || true; " +
+				"test $(cat /sys/class/net/%[1]s/statistics/tx_packets) -eq $n && exit 0; done; exit 1"},
 		},
 	},
 	{
@@ -69,7 +70,8 @@ var shapes = []shape{
 		profile: "[link]\nxcvr = none\n[queues]\nintr_vectors = 6\n[stats]\ninterval_ms = 50\n",
 		ethtool: []string{"Speed: Unknown!", "Port: None"},
 		more: []says{
-			{command: "ping -q -c 5 -i 0.1 -W 1 -I %s 192.168.201.99 >/dev/null || true; sleep 0.5; test $(cat /sys/class/net/%[1]s/statistics/tx_packets) -gt 0"},
+			{command: "ping -q -c 5 -i 0.1 -W 1 -I %s 192.168.201.99 >/dev/null || true; " +
+				"for i in $(seq 100); do test $(cat /sys/class/net/%[1]s/statistics/tx_packets) -gt 0 && exit 0; sleep 0.1; done; exit 1"},
 		},
 	},
 }
@@ -175,8 +177,8 @@ ip addr add 192.168.206.1/24 dev bond0
 ip link set bond0 up`)
 	works := func() {
 		t.Helper()
-		must(t, g, "ip netns exec far ping -c 1 -w 20 192.168.206.1")
-		must(t, g, "ping -q -i 0.05 -c 10 -w 20 -s 1400 192.168.206.2")
+		must(t, g, "ip netns exec far ping -c 1 -w 60 192.168.206.1")
+		must(t, g, "ping -q -i 0.05 -c 10 -w 60 -s 1400 192.168.206.2")
 	}
 	works()
 	for _, nic := range []int{0, 1} {

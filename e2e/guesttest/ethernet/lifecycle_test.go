@@ -3,6 +3,7 @@
 package ethernet
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 
@@ -45,7 +46,7 @@ func reaches(t *testing.T, s *site.Site, n *site.Node) {
 	t.Helper()
 	carrier(t, n, true)
 	peer := s.Nodes[1-n.Index]
-	must(t, n.Guest, "ping -c 1 -w 20 %s", peer.IP)
+	must(t, n.Guest, "ping -c 1 -w 60 %s", peer.IP)
 	ping(t, n, peer.IP, "-s 1400")
 }
 
@@ -91,7 +92,7 @@ func downAndUp(t *testing.T, s *site.Site) {
 	for range times(3) {
 		must(t, n.Guest, "ip link set eth0 down; sleep 0.2; ip link set eth0 up")
 		poll(t, n.Guest, "1", "cat /sys/class/net/eth0/carrier")
-		must(t, n.Guest, "ping -c 1 -w 20 %s", s.Nodes[1].IP)
+		must(t, n.Guest, "ping -c 1 -w 60 %s", s.Nodes[1].IP)
 	}
 	stop()
 	reaches(t, s, n)
@@ -136,7 +137,7 @@ func pciReset(t *testing.T, s *site.Site) {
 	for range times(3) {
 		must(t, n.Guest, "echo 1 >/sys/bus/pci/devices/%s/reset", pci)
 		carrier(t, n, true)
-		must(t, n.Guest, "ping -c 1 -w 20 %s", s.Nodes[1].IP)
+		must(t, n.Guest, "ping -c 1 -w 60 %s", s.Nodes[1].IP)
 	}
 	stop()
 	reaches(t, s, n)
@@ -155,7 +156,12 @@ func reboots(t *testing.T, s *site.Site) {
 		if i%2 == 1 {
 			restart = n.Guest.Reset
 		}
-		if err := restart(t.Context()); err != nil {
+		err := restart(t.Context())
+		if err != nil && strings.Contains(n.Guest.Console(), guest.EmulatorRace) {
+			t.Logf("a race of the emulator, again: %v", err)
+			err = n.Guest.Reset(t.Context())
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		bringUp(t, n)
@@ -217,7 +223,7 @@ func memory(t *testing.T, s *site.Site) {
 			bringUp(t, n)
 		}
 		carrier(t, n, true)
-		must(t, n.Guest, "ping -c 1 -w 20 %s", s.Nodes[1].IP)
+		must(t, n.Guest, "ping -c 1 -w 60 %s", s.Nodes[1].IP)
 	}
 	must(t, n.Guest, "umount /mnt")
 }

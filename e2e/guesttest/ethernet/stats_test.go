@@ -38,7 +38,7 @@ func readStats(t *testing.T, n *site.Node) counted {
 func nextStats(t *testing.T, n *site.Node, last counted) counted {
 	t.Helper()
 	fresh := 0
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		now := readStats(t, n)
 		if now.Stats["Instance"]["time"] == last.Stats["Instance"]["time"] {
 			continue

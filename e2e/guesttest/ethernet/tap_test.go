@@ -63,7 +63,7 @@ func carrierFollows(t *testing.T, s *site.Site) {
 		t.Helper()
 		carrier(t, n, true)
 		// Neighbours are looked for again, and the bridge lets its port wait a bit.
-		must(t, peer.Guest, "ping -c 1 -w 20 %s", n.IP)
+		must(t, peer.Guest, "ping -c 1 -w 60 %s", n.IP)
 		ping(t, peer, n.IP, "")
 		ping(t, n, peer.IP, "-s 1400")
 	}

@@ -101,7 +101,7 @@ func xdp(t *testing.T, s *site.Site) {
 	must(t, peer.Guest, "ip neigh del %s dev eth0", n.IP)
 	must(t, n.Guest, "ip link set dev eth0 xdpdrv off; rm /sys/fs/bpf/xdp_*")
 	carrier(t, n, true)
-	must(t, peer.Guest, "ping -c 1 -w 20 %s", n.IP)
+	must(t, peer.Guest, "ping -c 1 -w 60 %s", n.IP)
 	ping(t, peer, n.IP, "-s 1400")
 	iperf(t, s, "")
 }

@@ -155,7 +155,7 @@ func commandsReport(t *testing.T, g *guest.Guest) {
 }
 
 func commandsConcurrent(t *testing.T, guests []*guest.Guest) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	// Each command waits for a file that the next one makes: only a guest that
 	// runs all of them at once gets to the end.
@@ -213,15 +213,15 @@ func filesArrive(t *testing.T, g *guest.Guest) {
 }
 
 func daemons(t *testing.T, g *guest.Guest) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	r, err := g.Run(ctx, guest.Shell("setsid sleep 60 & echo $!"))
+	r, err := g.Run(ctx, guest.Shell("setsid sleep 600 & echo $!"))
 	if err != nil {
 		t.Fatalf("the starter of a daemon does not end: %v", err)
 	}
 	labtest.Run(t, g, "kill "+r.Output())
 	// The orphan is buried by process 1.
-	labtest.Run(t, g, "for i in $(seq 100); do [ -e /proc/"+r.Output()+" ] || exit 0; sleep 0.05; done; exit 1")
+	labtest.Run(t, g, "for i in $(seq 600); do [ -e /proc/"+r.Output()+" ] || exit 0; sleep 0.1; done; exit 1")
 }
 
 func qmp(t *testing.T, g *guest.Guest) {
@@ -248,14 +248,14 @@ func softRoCE(t *testing.T, guests []*guest.Guest) {
 		labtest.Run(t, g, fmt.Sprintf(`modprobe virtio_net; modprobe rdma_rxe; modprobe ib_uverbs
 ip addr add 10.9.8.%d/24 dev eth0; ip link set eth0 up; rdma link add rxe0 type rxe netdev eth0`, i+1))
 	}
-	labtest.Run(t, guests[0], "ping -c 2 -W 10 -q 10.9.8.2")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	labtest.Run(t, guests[0], "ping -c 1 -w 60 -q 10.9.8.2")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	server, err := guests[1].Start(ctx, guest.Shell("ibv_rc_pingpong -d rxe0 -g 1 -n 20 -c"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	labtest.Run(t, guests[1], "for i in $(seq 200); do ss -Hltn 'sport = :18515' | grep -q . && exit 0; sleep 0.05; done; exit 1")
+	labtest.Run(t, guests[1], "for i in $(seq 600); do ss -Hltn 'sport = :18515' | grep -q . && exit 0; sleep 0.1; done; exit 1")
 	r, err := guests[0].Run(ctx, guest.Shell("ibv_rc_pingpong -d rxe0 -g 1 -n 20 -c 10.9.8.2"))
 	if err != nil {
 		t.Errorf("client: %v", err)

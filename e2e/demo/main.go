@@ -10,6 +10,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ernic-dev/ernic/e2e/lab"
 	"github.com/ernic-dev/ernic/e2e/lab/image"
 	"github.com/ernic-dev/ernic/e2e/site"
 )
@@ -40,6 +42,9 @@ func main() {
 	c.SilenceErrors, c.SilenceUsage = true, true
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := c.ExecuteContext(ctx)
+	if ctx.Err() != nil {
+		err = errors.New("interrupted; guests, workers and manager are gone")
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -86,7 +91,7 @@ func ours(ctx context.Context, bin, logs string, progress *image.Progress, runs 
 	}()
 	progress.Sayf("manager and two workers are up; booting two guests (%s)", s.Lab.Accel)
 	if err := s.Boot(ctx); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, s.Lab.Diagnose(ctx))
+		return nil, explained(ctx, s.Lab, err)
 	}
 	for _, n := range s.Nodes {
 		out, err := n.Guest.Run(ctx, guestShell("lspci -nn -d 1dd8:; ibv_devices | tail -n +3"))
@@ -100,7 +105,7 @@ func ours(ctx context.Context, bin, logs string, progress *image.Progress, runs 
 		device: "ionic_0", server: s.Nodes[0].IP, client: s.Nodes[1].IP, runs: runs, progress: progress,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, s.Lab.Diagnose(ctx))
+		return nil, explained(ctx, s.Lab, err)
 	}
 	for _, what := range []string{"nodes", "gids"} {
 		out, err := s.Ernictl(ctx, what)
@@ -110,4 +115,13 @@ func ours(ctx context.Context, bin, logs string, progress *image.Progress, runs 
 		fmt.Printf("$ ernictl %s\n%s\n", what, out)
 	}
 	return r, nil
+}
+
+// explained prints the logs of guests and programs, so that what failed is the last
+// that is said. Of an interrupt there is nothing to explain.
+func explained(ctx context.Context, l *lab.Lab, err error) error {
+	if ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, l.Diagnose(ctx))
+	}
+	return err
 }

@@ -58,7 +58,7 @@ func softRoCE(ctx context.Context, logs string, progress *image.Progress, runs i
 		device: "rxe0", server: ips[0], client: ips[1], runs: runs, progress: progress,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, l.Diagnose(ctx))
+		return nil, explained(ctx, l, err)
 	}
 	return r, nil
 }

@@ -29,18 +29,30 @@ func printTable(out io.Writer, columns []column) {
 	for i, r := range columns[0].Results {
 		fmt.Fprintf(w, "%s\t%s", r.Test, r.Unit)
 		for _, c := range columns {
-			fmt.Fprintf(w, "\t%.1f", c.Results[i].Median)
+			fmt.Fprint(w, "\t", figure(c.Results[i].Median))
 		}
 		if len(columns) == 2 {
-			fmt.Fprintf(w, "\t%.1f", advantage(r, columns[1].Results[i]))
+			fmt.Fprint(w, "\t", figure(advantage(r, columns[1].Results[i])))
 		}
 		fmt.Fprintln(w)
 	}
 	w.Flush()
 }
 
+// figure writes a number, or that there is none.
+func figure(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", v)
+}
+
+// advantage is 0 when one of the two could not be measured.
 func advantage(own, other result) float64 {
-	if own.LessIsBetter {
+	switch {
+	case own.Median == 0 || other.Median == 0:
+		return 0
+	case own.LessIsBetter:
 		return other.Median / own.Median
 	}
 	return own.Median / other.Median

@@ -112,8 +112,9 @@ func cutTopology(t *testing.T) (a, b *end, p *proxy) {
 	return newEnd(t, na, ga, false, na.addr), newEnd(t, nb, gb, false, nb.addr), p
 }
 
-// patient gives a link about four seconds to come back: 4.096 us * 2^17 * 8.
-var patient = verbs.ConnectOptions{Timeout: 17, Retry: 7}
+// patient gives a link about 17 seconds to come back, 4.096 us * 2^19 * 8: the
+// pauses between attempts to dial grow with each cut, up to five seconds.
+var patient = verbs.ConnectOptions{Timeout: 19, Retry: 7}
 
 // Every message arrives once and in order, whatever becomes of the connections.
 func TestP7_ReliableTrafficSurvivesCutLinks(t *testing.T) {
@@ -136,12 +137,12 @@ func TestP7_ReliableTrafficSurvivesCutLinks(t *testing.T) {
 		// each burst is cut once.
 		time.Sleep(time.Duration(base/burst) * 300 * time.Microsecond)
 		cuts += p.cut(false)
+		a.want(2 * burst) // first, because it is the sender who is told of a failure
 		for i, w := range b.want(burst) {
 			if w.ID != uint64(base+i) || w.Len != size {
 				t.Fatalf("receive %d is %+v", base+i, w)
 			}
 		}
-		a.want(2 * burst)
 		for i := range burst {
 			if !bytes.Equal(mb.Buffer.Read(i*size, size), pattern(size, base+i)) {
 				t.Fatalf("message %d: payload differs", base+i)

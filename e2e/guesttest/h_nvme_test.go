@@ -286,12 +286,9 @@ func sameResources(t *testing.T, before string) {
 // forgets the rest.
 func noHarm(t *testing.T, g *guest.Guest) {
 	t.Helper()
-	out := must(t, g, "dmesg; dmesg -C")
-	for line := range strings.Lines(out) {
-		for _, s := range []string{"BUG:", "Oops", "WARNING:", "Call Trace", "hung task", "blocked for more than"} {
-			if strings.Contains(line, s) {
-				t.Errorf("%s: the kernel says: %s", g.Name(), line)
-			}
-		}
+	bad, _ := guest.Complaints(must(t, g, "dmesg; dmesg -C"),
+		[]string{"BUG:", "Oops", "WARNING:", "Call Trace", "hung task", "blocked for more than"}, nil)
+	for _, line := range bad {
+		t.Errorf("%s: the kernel says: %s", g.Name(), line)
 	}
 }

@@ -32,7 +32,8 @@ func Complaints(log string, words, allowed []string) (complaints, starved []stri
 		}
 		// Within such a trace a complaint is what starts a report of its own; the
 		// lines of the trace are indented or start with the names of registers.
-		inTrace = inTrace && !slices.ContainsFunc(words, func(w string) bool { return w != "Call Trace" && strings.HasPrefix(text, w) })
+		starts := func(w string) bool { return w != "Call Trace" && strings.HasPrefix(text, w) }
+		inTrace = inTrace && !slices.ContainsFunc(words, starts) && !starts("INFO: task")
 		if inTrace {
 			inTrace = !strings.Contains(text, "</TASK>")
 			continue

@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	testWords   = []string{"ionic", "eth0", "BUG", "WARNING", "Call Trace", "NETDEV WATCHDOG"}
+	testWords   = []string{"ionic", "eth0", "BUG", "WARNING", "Call Trace", "NETDEV WATCHDOG", "blocked for more than"}
 	testAllowed = []string{"taints kernel"}
 )
 
@@ -38,6 +38,7 @@ func TestComplaintsAreOfDevicesNotOfAStarvedMachine(t *testing.T) {
 		warning = "[   80.000001] WARNING: CPU: 0 PID: 1 at net/core/dev.c:1 ionic_stop+0x1/0x2\n"
 		taint   = "[    2.000000] ionic_rdma: loading out-of-tree module taints kernel.\n"
 		other   = "[   80.000002] br0: port 1(eth0) has bad things\n"
+		hung    = "[   80.000003] INFO: task kworker/0:1:9 blocked for more than 120 seconds.\n"
 		hogged  = "[   12.000000] workqueue: ionic_lif_deferred_work [ionic] hogged CPU for >10000us 4 times, consider switching to WQ_UNBOUND\n"
 		clock   = "[   12.000001] clocksource: timekeeping watchdog on CPU0: Marking clocksource 'tsc' as unstable because the skew is too large:\n"
 	)
@@ -55,6 +56,7 @@ func TestComplaintsAreOfDevicesNotOfAStarvedMachine(t *testing.T) {
 		"slow work and clocks":               {hogged + clock, nil, 2},
 		"a complaint behind a trace":         {softLockup + other, []string{other}, 1},
 		"a complaint behind an open trace":   {stall + timeout + other, []string{timeout, other}, 4},
+		"a task that hangs behind a trace":   {stall + hung, []string{hung}, 4},
 		"a warning in the middle of a trace": {stall + warning, []string{warning}, 4},
 	} {
 		got, starved := Complaints(c.log, testWords, testAllowed)

@@ -117,8 +117,8 @@ func fioNote(t *testing.T, out string) string {
 	return fmt.Sprintf("%d MiB written at %d MiB/s, %d MiB read back", j.Write.IOBytes>>20, j.Write.BW>>10, j.Read.IOBytes>>20)
 }
 
-const nvmeRemark = `The resets run with no more than 4 requests at once: one under 16 was seen to hang. By its source the ionic_rdma driver can forget
-that a queue is to be flushed, in two ways that docs/guest.md describes; neither is proven to be the cause.`
+const nvmeRemark = `The resets run with no more than 4 requests at once: one under 16 was seen to hang. The ionic_rdma driver can miss that a queue
+is to be flushed when a processor is held up at the wrong moment; docs/guest.md describes how, and the patch that ends it.`
 
 func TestNVMe(t *testing.T) {
 	target, initiator := two.Nodes[0], two.Nodes[1]

@@ -31,6 +31,9 @@ func (l *lif) ring(pid uint32, slot uint8, d abi.Doorbell) bool {
 			return false
 		}
 		q.rq.produce(d.Index)
+		if q.flushing.Load() {
+			q.actor.Schedule()
+		}
 	case SlotCQ:
 		c := l.cqs.Get(d.QID)
 		return c != nil && uint32(c.DBID) == pid && c.Doorbell(d)

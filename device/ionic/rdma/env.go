@@ -109,11 +109,16 @@ func (q *queuePair) heard(ok bool) {
 	}
 }
 
+// sendFlush is the flush CQE of the send queue, for all that is posted by now.
 func (q *queuePair) sendFlush() abi.CQE {
+	q.sendFlushedTo = q.sq.prod.Load()
 	return abi.CQE{Type: abi.CQESendNPG, QID: q.id, Error: true, StatusLength: abi.StatusFlushed}
 }
 
+// recvFlush is the same of the receive queue, whose doorbells count from here on.
 func (q *queuePair) recvFlush() abi.CQE {
+	q.flushing.Store(true)
+	q.recvFlushedTo = q.rq.prod.Load()
 	return abi.CQE{Type: abi.CQERecv, QID: q.id, Error: true, StatusLength: abi.StatusFlushed}
 }
 
@@ -134,6 +139,23 @@ func (q *queuePair) FlushRecv() {
 		q.recvCQ.Post(&c, true)
 	}
 	q.recvFlushed = false
+}
+
+// FlushAgain implements qp.Env. The driver flushes what is posted in ERR by
+// itself and calls the consumer of the CQ, but the call is lost if that one is
+// about to end a poll on another CPU: ionic_req_notify_cq looks for CQEs, and
+// there is none, so a drain never ends. A second flush CQE changes nothing else:
+// the driver passes over it once it flushes a queue. The entry posted has paid for
+// its place in the CQ.
+func (q *queuePair) FlushAgain(recv bool) {
+	if q.sq.prod.Load() != q.sendFlushedTo {
+		c := q.sendFlush()
+		q.sendCQ.Post(&c, true)
+	}
+	if recv && q.rq.prod.Load() != q.recvFlushedTo {
+		c := q.recvFlush()
+		q.recvCQ.Post(&c, true)
+	}
 }
 
 // Event implements qp.Env.

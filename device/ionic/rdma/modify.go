@@ -87,6 +87,7 @@ func (q *queuePair) restart() {
 	q.rq.reset()
 	q.unheard.Store(false)
 	q.untold = false
+	q.flushing.Store(false)
 	q.sendCQ.Purge(q.id)
 	q.recvCQ.Purge(q.id)
 }

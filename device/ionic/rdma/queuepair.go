@@ -41,6 +41,12 @@ type queuePair struct {
 	// for it. Under the core's lock.
 	sendFlushed, recvFlushed bool
 
+	// The producer indices that the last flush CQE of each queue covers. Under the
+	// core's lock.
+	sendFlushedTo, recvFlushedTo uint32
+	// flushing: the receive queue is flushed, and its doorbells are looked at.
+	flushing atomic.Bool
+
 	// The newest message that is complete, if no completion has told of it: the
 	// guest did not ask. Under the core's lock.
 	untold    bool

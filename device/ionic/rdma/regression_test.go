@@ -4,7 +4,9 @@ package rdma_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -409,20 +411,37 @@ func TestRegression_EveryRingWraps(t *testing.T) {
 	})
 }
 
-// Work posted to a queue pair in ERR is the driver's to flush: the device
-// writes nothing about it, sends nothing, and works again after RESET.
-func TestRegression_PostsInErrorAreIgnoredUntilReset(t *testing.T) {
+// Work posted to a queue pair in ERR is the driver's to flush: the device sends
+// nothing, tells of the flush once more so that a consumer that was about to stop
+// polling comes back, and works again after RESET.
+func TestRegression_PostsInErrorAreFlushedUntilReset(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b, pa, pb := twoNodes(t, abi.TypeRC)
 		src, skey := a.region(4096, 0, mrAll)
 		dst, dkey := b.region(4096, 0, mrAll)
 		a.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: 1, State: 6, ID: pa.id})
 		a.expect(pa.scq, npgErr(0, pa.id, qp.Flushed), recvErr(0, pa.id, qp.Flushed))
-		for range 20 {
+		pa.postSend(pa.send(abi.OpWrite, sge{src, 8, skey}).remote(dst, dkey))
+		a.expect(pa.scq, npgErr(0, pa.id, qp.Flushed))
+		pa.postRecv(1, sge{src, 8, skey})
+		a.expect(pa.scq, recvErr(0, pa.id, qp.Flushed))
+		a.must(abi.AdminModifyQP, &abi.ModifyQP{Mask: 1, State: 6, ID: pa.id})
+		a.expect(pa.scq) // nothing was posted meanwhile
+		const posts = 20
+		for range posts {
 			pa.postSend(pa.send(abi.OpWrite, sge{src, 8, skey}).remote(dst, dkey))
 			pa.postRecv(1, sge{src, 8, skey})
 		}
-		a.expect(pa.scq)
+		a.settle()
+		told := map[string]int{}
+		for b := a.entry(pa.scq); b != nil; b = a.entry(pa.scq) {
+			told[hex.EncodeToString(b)]++
+		}
+		sends := told[strings.ReplaceAll(npgErr(0, pa.id, qp.Flushed), " ", "")]
+		recvs := told[strings.ReplaceAll(recvErr(0, pa.id, qp.Flushed), " ", "")]
+		if len(told) != 2 || sends < 1 || sends > posts || recvs < 1 || recvs > posts {
+			t.Errorf("%d sends and %d receives posted in ERR were told of with %v", posts, posts, told)
+		}
 		if got := b.metric("rx_rdma_ucast_pkts"); got != 0 {
 			t.Errorf("%d packets of a queue pair in ERR arrived", got)
 		}

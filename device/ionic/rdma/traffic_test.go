@@ -537,7 +537,7 @@ func TestConnected_LocalFaults(t *testing.T) {
 				}
 				a.expect(pa.scq, first, npgErr(0, pa.id, qp.Flushed), recvErr(0, pa.id, qp.Flushed))
 				pa.postSend(pa.send(abi.OpSend, sge{at, 8, key})) // the driver flushes it itself
-				a.expect(pa.scq)
+				a.expect(pa.scq, npgErr(0, pa.id, qp.Flushed))
 			})
 		})
 	}

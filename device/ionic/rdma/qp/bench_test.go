@@ -71,6 +71,7 @@ func (e *bencher) CompleteNPG(uint16, qp.Status, bool) { e.done++ }
 func (e *bencher) CompleteRecv(*qp.RecvCompletion)     { e.got++ }
 func (e *bencher) FlushSend()                          {}
 func (e *bencher) FlushRecv()                          {}
+func (e *bencher) FlushAgain(bool)                     {}
 func (e *bencher) Event(qp.Event)                      {}
 func (e *bencher) Wake(time.Time)                      {}
 func (e *bencher) Count(qp.Counter, uint64)            {}

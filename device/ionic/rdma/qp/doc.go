@@ -41,7 +41,8 @@
 //	ERR    drops                       nothing; both queues are flushed
 //
 // Entering ERR writes one flush completion per queue, after the completion
-// that caused it; nothing follows them.
+// that caused it. Only more of the same follow them, for what the guest posts
+// to a queue that is flushed.
 //
 // # Events
 //

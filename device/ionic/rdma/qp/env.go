@@ -151,6 +151,10 @@ type Env interface {
 	// FlushSend and FlushRecv write the one flush CQE of a queue.
 	FlushSend()
 	FlushRecv()
+	// FlushAgain tells once more that the send queue, and with recv the receive
+	// queue, is flushed, if the guest has posted to it since it was last told. It
+	// is called in every Step of a QP in SQE or ERR.
+	FlushAgain(recv bool)
 	// Event raises an asynchronous QP event.
 	Event(e Event)
 

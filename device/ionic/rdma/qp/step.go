@@ -56,6 +56,9 @@ func (q *QP) Step(now time.Time) (more bool) {
 		more = true
 	}
 	q.noteDrained()
+	if q.state == SQE || q.state == Err {
+		q.env.FlushAgain(q.state == Err)
+	}
 	if !q.receives() {
 		q.farewell()
 		if n := q.purge(false); n > 0 {
